@@ -1,0 +1,28 @@
+"""pgps: path-guided particle-based sampling of hard, multimodal densities."""
+
+from pgps import adjustments, fields, methods, paths, steppers, targets, trainers
+from pgps._version import __version__
+from pgps.initial import Normal, Uniform
+from pgps.recipes import paper, training_free
+from pgps.result import PGPSWarning, Result, Status, load
+from pgps.sample import sample
+
+__all__ = [
+    "Normal",
+    "PGPSWarning",
+    "Result",
+    "Status",
+    "Uniform",
+    "__version__",
+    "adjustments",
+    "fields",
+    "load",
+    "methods",
+    "paper",
+    "paths",
+    "sample",
+    "steppers",
+    "targets",
+    "trainers",
+    "training_free",
+]

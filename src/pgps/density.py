@@ -1,0 +1,165 @@
+"""What is sampled: densities on pytrees, seen as densities on flat vectors.
+
+A method works on particles of shape (N, D). `Problem` holds the user's log-density and initial law and offers both as
+functions of one flat vector. `Population` is a set of particles together with all that one evaluation of the path at
+them gives: ln p_t, its score and its time derivative, so that nobody has to pay for them again.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, PyTree, Scalar
+
+from pgps.initial import AbstractLaw
+
+
+class Structure(eqx.Module):
+    """The shape of one particle: maps a pytree of arrays to a flat vector and back."""
+
+    treedef: Any = eqx.field(static=True)
+    shapes: tuple[tuple[int, ...], ...] = eqx.field(static=True)
+    dtypes: tuple[Any, ...] = eqx.field(static=True)
+
+    @classmethod
+    def of(cls, particle: PyTree) -> "Structure":
+        """Read the structure off one particle (arrays or `jax.ShapeDtypeStruct`s)."""
+        leaves, treedef = jax.tree.flatten(particle)
+        return cls(treedef, tuple(leaf.shape for leaf in leaves), tuple(leaf.dtype for leaf in leaves))
+
+    @property
+    def dim(self) -> int:
+        """D, the number of coordinates of a particle."""
+        return sum(math.prod(shape) for shape in self.shapes)
+
+    @property
+    def dtype(self) -> Any:
+        """The one dtype that holds every coordinate."""
+        return jnp.result_type(*self.dtypes)
+
+    @property
+    def names(self) -> list[str]:
+        """A name for each coordinate: its path in the pytree and its index, such as `['w'][0,1]`."""
+        numbered = jax.tree.unflatten(self.treedef, range(len(self.shapes)))
+        names = []
+        for path, leaf in jax.tree_util.tree_leaves_with_path(numbered):
+            root, shape = jax.tree_util.keystr(path) or "x", self.shapes[leaf]
+            names += [root] if shape == () else [root + _index(i, shape) for i in range(math.prod(shape))]
+        return names
+
+    def ravel(self, particle: PyTree) -> Float[Array, " dim"]:
+        """Flatten one particle; a number fills its whole leaf, and a bare number fills every leaf."""
+        is_number = jax.tree.structure(particle) == jax.tree.structure(0) and jnp.ndim(particle) == 0
+        leaves = [particle] * len(self.shapes) if is_number else self.treedef.flatten_up_to(particle)
+        blocks = [jnp.broadcast_to(leaf, shape).ravel() for leaf, shape in zip(leaves, self.shapes, strict=True)]
+        return jnp.concatenate([jnp.asarray(block, self.dtype) for block in blocks])
+
+    def unravel(self, x: Float[Array, " dim"]) -> PyTree:
+        """Rebuild one particle from its flat vector."""
+        leaves, start = [], 0
+        for shape, dtype in zip(self.shapes, self.dtypes, strict=True):
+            stop = start + math.prod(shape)
+            leaves.append(x[start:stop].reshape(shape).astype(dtype))
+            start = stop
+        return jax.tree.unflatten(self.treedef, leaves)
+
+
+def _index(flat: int, shape: tuple[int, ...]) -> str:
+    digits = []
+    for size in reversed(shape):
+        flat, digit = divmod(flat, size)
+        digits.append(str(digit))
+    return f"[{','.join(reversed(digits))}]"
+
+
+class Problem(eqx.Module):
+    """The two ends of a path: the initial law p0 and the target p1, both on flat vectors."""
+
+    logdensity_fn: Callable[[PyTree], Scalar]
+    initial: AbstractLaw
+    structure: Structure
+    center: Float[Array, " dim"]
+
+    @classmethod
+    def of(cls, logdensity_fn: Callable[[PyTree], Scalar], initial: AbstractLaw) -> "Problem":
+        """Join a log-density and a law; the law tells the particle's structure and the centre, its mean."""
+        structure = Structure.of(jax.eval_shape(initial.sample, jax.random.key(0)))
+        return cls(logdensity_fn, initial, structure, structure.ravel(initial.mean()))
+
+    def log_initial(self, x: Float[Array, " dim"]) -> Scalar:
+        """ln p0(x)."""
+        return self.initial.logdensity(self.structure.unravel(x)).astype(self.structure.dtype)
+
+    def log_target(self, x: Float[Array, " dim"]) -> Scalar:
+        """ln p1(x) up to a constant: the user's log-density."""
+        return jnp.asarray(self.logdensity_fn(self.structure.unravel(x)), self.structure.dtype)
+
+    def draw(self, key: Array, num_particles: int) -> Float[Array, "n dim"]:
+        """Draw particles from the initial law."""
+        keys = jax.random.split(key, num_particles)
+        return jax.vmap(lambda key: self.structure.ravel(self.initial.sample(key)))(keys)
+
+
+class Evaluations(eqx.Module):
+    """How often the user's log-density was called: alone (values), or together with its gradient (gradients).
+
+    Within a run the counts are per particle, so that they fit into 32 bits; a `Result` has them summed over particles.
+    """
+
+    values: Int[Array, ""] | int = 0
+    gradients: Int[Array, ""] | int = 0
+
+    @property
+    def total(self) -> Int[Array, ""] | int:
+        """Calls of either kind."""
+        return self.values + self.gradients
+
+    def __add__(self, other: "Evaluations") -> "Evaluations":
+        return jax.tree.map(lambda a, b: a + b, self, other)
+
+
+class Population(eqx.Module):
+    """Particles and the path's log-density, score and time derivative at each of them."""
+
+    particles: Float[Array, "n dim"]
+    logdensity: Float[Array, " n"]
+    score: Float[Array, "n dim"]
+    time_derivative: Float[Array, " n"]
+
+    @classmethod
+    def of(
+        cls,
+        particles: Float[Array, "n dim"],
+        logdensity: Float[Array, " n"],
+        score: Float[Array, "n dim"],
+        time_derivative: Float[Array, " n"],
+    ) -> "Population":
+        """Join particles and values. Outside the support a density has no slope, whatever autodiff says: 0."""
+        outside = logdensity == -jnp.inf
+        return cls(particles, logdensity, jnp.where(outside[:, None], 0.0, score), time_derivative)
+
+    @property
+    def alive(self) -> Bool[Array, " n"]:
+        """Particles inside the support: those with ln p_t > -inf."""
+        return self.logdensity > -jnp.inf
+
+    @property
+    def lost(self) -> Bool[Array, " n"]:
+        """Particles that are nowhere: a coordinate is nan or infinite."""
+        return ~jnp.all(jnp.isfinite(self.particles), axis=-1)
+
+    @property
+    def faulty(self) -> Bool[Array, " n"]:
+        """Particles where the density fails: nan or +inf, or a nan among the derivatives inside the support."""
+        value = jnp.isnan(self.logdensity) | (self.logdensity == jnp.inf)
+        slope = ~jnp.all(jnp.isfinite(self.score), axis=-1) | jnp.isnan(self.time_derivative)
+        return value | (self.alive & slope)
+
+
+def evaluate_target(particles: Float[Array, "n dim"], problem: Problem) -> Population:
+    """Evaluate the target alone, for methods that follow no path: the time derivative is 0."""
+    values, scores = jax.vmap(jax.value_and_grad(problem.log_target))(particles)
+    return Population.of(particles, values, scores, jnp.zeros_like(values))

@@ -1,0 +1,142 @@
+"""The paper's field (appendix B): phi(x) = W2 sigma(W1 x + b1) + b2, and deeper ones of the same kind.
+
+With g = sigma'(W1 x + b1), in closed form for one hidden layer,
+
+    div phi(x)                = trace(W2 diag(g) W1) = sum_h g_h (W1 W2)_hh
+    det(I_D + dt W2 diag(g) W1) = det(I_H + dt diag(g) W1 W2)       taken on the smaller side
+
+Deeper networks carry the Jacobian through their layers, which costs N x H x D memory, or estimate its trace with
+Hutchinson's probes: E[v . J v] = trace(J) for independent signs v.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Scalar
+
+from pgps import _checks
+from pgps.fields.base import AbstractField
+
+
+class Layer(NamedTuple):
+    """A linear layer, weight @ x + bias."""
+
+    weight: Float[Array, "out in"]
+    bias: Float[Array, " out"]
+
+
+class MLPParameters(NamedTuple):
+    """The network's layers, and the location and scale by which inputs are standardised."""
+
+    layers: tuple[Layer, ...]
+    location: Float[Array, " dim"] | None
+    scale: Float[Array, " dim"] | None
+
+
+class MLP(AbstractField):
+    """A multilayer perceptron.
+
+    Args:
+        width: Hidden units per layer, H.
+        depth: Hidden layers.
+        activation: An elementwise function; the paper's is the sigmoid.
+        standardise: Whether inputs are standardised by the mean and standard deviation of the particles at each t.
+        num_probes: For two or more hidden layers: how many of Hutchinson's probes estimate the divergence. None
+            computes it exactly.
+    """
+
+    width: int = eqx.field(static=True, default=64)
+    depth: int = eqx.field(static=True, default=1)
+    activation: Callable[[Array], Array] = eqx.field(static=True, default=jax.nn.sigmoid)
+    standardise: bool = eqx.field(static=True, default=False)
+    num_probes: int | None = eqx.field(static=True, default=None)
+
+    def __check_init__(self):
+        _checks.whole("width", self.width, at_least=1)
+        _checks.whole("depth", self.depth, at_least=1)
+        _checks.function("activation", self.activation, "(array) -> array")
+        if self.num_probes is not None:
+            _checks.whole("num_probes", self.num_probes, at_least=1)
+            if self.depth == 1:
+                raise ValueError(
+                    f"num_probes must be None for depth 1, got {self.num_probes}; its divergence is exact at no cost"
+                )
+
+    def init(self, key: Array, dim: int, dtype: Any) -> MLPParameters:
+        """Weights and biases uniform in +-1/sqrt(inputs), as in the published code."""
+        sizes = [dim, *[self.width] * self.depth, dim]
+        layers = []
+        for fan_in, fan_out in zip(sizes[:-1], sizes[1:], strict=True):
+            key, key_weight, key_bias = jax.random.split(key, 3)
+            limit = fan_in**-0.5
+            weight = jax.random.uniform(key_weight, (fan_out, fan_in), dtype, -limit, limit)
+            layers.append(Layer(weight, jax.random.uniform(key_bias, (fan_out,), dtype, -limit, limit)))
+        if not self.standardise:
+            return MLPParameters(tuple(layers), None, None)
+        return MLPParameters(tuple(layers), jnp.zeros(dim, dtype), jnp.ones(dim, dtype))
+
+    def observe(self, params: MLPParameters, particles: Float[Array, "n dim"]) -> MLPParameters:
+        """Set the input scales from the particles."""
+        if not self.standardise:
+            return params
+        spread = jnp.std(particles, axis=0)
+        return params._replace(location=jnp.mean(particles, axis=0), scale=jnp.where(spread > 0, spread, 1.0))
+
+    def apply(self, params: MLPParameters, t: Scalar, x: Float[Array, " dim"]) -> Float[Array, " dim"]:
+        """phi(x); as in the published code the network has no input t."""
+        *hidden, output = self._layers(params)
+        for layer in hidden:
+            x = self.activation(layer.weight @ x + layer.bias)
+        return output.weight @ x + output.bias
+
+    def apply_and_divergence(
+        self, params: MLPParameters, t: Scalar, x: Float[Array, " dim"], key: Array
+    ) -> tuple[Float[Array, " dim"], Scalar]:
+        """phi(x) and its divergence: in closed form for one hidden layer, else exact or by Hutchinson's estimate."""
+        if self.depth == 1:
+            (W1, b1), (W2, b2) = self._layers(params)
+            hidden, slope = self._activate(W1 @ x + b1)
+            return W2 @ hidden + b2, slope @ jnp.sum(W1 * W2.T, axis=1)
+        if self.num_probes is None:
+            velocity, jacobian = self._jacobian(params, x)
+            return velocity, jnp.trace(jacobian)
+        velocity, push = jax.linearize(lambda x: self.apply(params, t, x), x)
+        probes = jax.random.rademacher(key, (self.num_probes, x.size), x.dtype)
+        return velocity, jnp.mean(jax.vmap(lambda probe: probe @ push(probe))(probes))
+
+    def log_det(self, params: MLPParameters, t: Scalar, x: Float[Array, " dim"], dt: Scalar) -> Scalar:
+        """ln |det(I + dt grad phi(x))|, on the smaller side where there is one hidden layer."""
+        if self.depth == 1 and self.width < x.size:
+            (W1, b1), (W2, _) = self._layers(params)
+            _, slope = self._activate(W1 @ x + b1)
+            matrix = slope[:, None] * (W1 @ W2)
+        else:
+            _, matrix = self._jacobian(params, x)
+        return jnp.linalg.slogdet(jnp.eye(len(matrix), dtype=x.dtype) + dt * matrix)[1]
+
+    def _layers(self, params: MLPParameters) -> tuple[Layer, ...]:
+        """The layers, with the input's standardisation folded into the first one."""
+        if params.location is None or params.scale is None:
+            return params.layers
+        location, scale = jax.lax.stop_gradient((params.location, params.scale))
+        first, *rest = params.layers
+        weight = first.weight / scale
+        return (Layer(weight, first.bias - weight @ location), *rest)
+
+    def _activate(self, z: Float[Array, " width"]) -> tuple[Float[Array, " width"], Float[Array, " width"]]:
+        """The activation and its derivative."""
+        return jax.jvp(self.activation, (z,), (jnp.ones_like(z),))
+
+    def _jacobian(
+        self, params: MLPParameters, x: Float[Array, " dim"]
+    ) -> tuple[Float[Array, " dim"], Float[Array, "dim dim"]]:
+        """phi(x) and its Jacobian, layer by layer."""
+        *hidden, output = self._layers(params)
+        jacobian = jnp.eye(x.size, dtype=x.dtype)
+        for layer in hidden:
+            x, slope = self._activate(layer.weight @ x + layer.bias)
+            jacobian = slope[:, None] * (layer.weight @ jacobian)
+        return output.weight @ x + output.bias, output.weight @ jacobian

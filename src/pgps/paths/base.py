@@ -1,0 +1,56 @@
+"""The interface of a path of densities p_t, known up to a constant that may depend on t.
+
+A path is one method, `logdensity(t, x, problem)`, where `problem.log_initial` and `problem.log_target` are ln p0 and
+ln p1 of one flat vector. The score and the time derivative come with it by one reverse pass; a member whose closed
+forms are cheaper replaces `evaluate`, and the contract test holds it to the values of the default.
+"""
+
+import abc
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Scalar
+
+from pgps.density import Population, Problem
+
+
+class PathValue(NamedTuple):
+    """ln p_t(x), its score and its time derivative."""
+
+    logdensity: Scalar
+    score: Float[Array, " dim"]
+    time_derivative: Scalar
+
+
+class AbstractPath(eqx.Module):
+    """A differentiable path from `problem`'s initial law at t = 0 to its target at t = 1."""
+
+    @abc.abstractmethod
+    def logdensity(self, t: Scalar, x: Float[Array, " dim"], problem: Problem) -> Scalar:
+        """ln p_t(x), up to a constant."""
+
+    def evaluate(self, t: Scalar, x: Float[Array, " dim"], problem: Problem) -> PathValue:
+        """ln p_t(x), its score and its time derivative, with one gradient call of the target."""
+        # Reverse mode for both arguments at once: the user's density may have no forward mode.
+        value, (time_derivative, score) = jax.value_and_grad(self.logdensity, argnums=(0, 1))(t, x, problem)
+        return PathValue(value, score, time_derivative)
+
+
+@jax.custom_jvp
+def temper(weight: Scalar, logdensity: Scalar) -> Scalar:
+    """Weight * logdensity, where a term of weight 0 is absent even if its logdensity is -inf."""
+    return jnp.where(weight == 0, 0.0, weight * logdensity)
+
+
+@temper.defjvp
+def _temper_jvp(primals: tuple[Scalar, Scalar], tangents: tuple[Scalar, Scalar]) -> tuple[Scalar, Scalar]:
+    (weight, logdensity), (weight_dot, logdensity_dot) = primals, tangents
+    return temper(weight, logdensity), weight_dot * logdensity + weight * logdensity_dot
+
+
+def evaluate(path: AbstractPath, t: Scalar, particles: Float[Array, "n dim"], problem: Problem) -> Population:
+    """Evaluate a path at every particle."""
+    value = jax.vmap(lambda x: path.evaluate(t, x, problem))(particles)
+    return Population.of(particles, *value)

@@ -1,0 +1,74 @@
+"""The log-weighted shrinkage path (Eq. 5) with the closed forms of appendix B, around a centre c (the paper: 0).
+
+    ln p_t(x) = (1-t) ln p0(x_a) + t ln p1(x_b),   x_a = c + a (x-c),   x_b = c + (x-c) / b,
+    a = 1 - alpha t,   b = beta + (1-beta) t
+
+alpha spreads the initial law as t grows; beta < 1 pulls the target's modes towards c while particles are still there.
+"""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PyTree, Scalar
+
+from pgps import _checks
+from pgps.density import Problem
+from pgps.paths.base import AbstractPath, PathValue, temper
+
+
+class LogWeightedShrinkage(AbstractPath):
+    """The paper's path (Eq. 5).
+
+    Args:
+        alpha: How far the initial law is spread, in [0, 1].
+        beta: How far the target is shrunk at first, in (0, 1]; 1 is not at all.
+        center: The fixed point c of both: a number, or a pytree like a particle. None is the initial law's mean.
+    """
+
+    alpha: float = 0.0
+    beta: float = 1.0
+    center: PyTree | None = None
+
+    def __check_init__(self):
+        _checks.within("alpha", self.alpha, 0, 1)
+        _checks.within("beta", self.beta, 0, 1, open_low=True)
+
+    def logdensity(self, t: Scalar, x: Float[Array, " dim"], problem: Problem) -> Scalar:
+        """ln p_t(x), up to a constant."""
+        x_a, x_b = self._shrink(t, x, problem)
+        return temper(1 - t, problem.log_initial(x_a)) + temper(t, problem.log_target(x_b))
+
+    def evaluate(self, t: Scalar, x: Float[Array, " dim"], problem: Problem) -> PathValue:
+        """Appendix B: value, score and time derivative from one gradient of each end."""
+        x_a, x_b = self._shrink(t, x, problem)
+        log_p0, score_0 = jax.value_and_grad(problem.log_initial)(x_a)
+        log_p1, score_1 = jax.value_and_grad(problem.log_target)(x_b)
+        a, b = self._factors(t)
+        offset = x - self._center(problem)
+        return PathValue(
+            logdensity=temper(1 - t, log_p0) + temper(t, log_p1),
+            score=_term((1 - t) * a, score_0) + _term(t / b, score_1),
+            time_derivative=(
+                log_p1
+                - log_p0
+                - jnp.dot(offset, _term(self.alpha * (1 - t), score_0))
+                - jnp.dot(offset, _term((1 - self.beta) * t / b**2, score_1))
+            ),
+        )
+
+    def _factors(self, t: Scalar) -> tuple[Scalar, Scalar]:
+        return 1 - self.alpha * t, self.beta + (1 - self.beta) * t
+
+    def _center(self, problem: Problem) -> Float[Array, " dim"]:
+        return problem.center if self.center is None else problem.structure.ravel(self.center)
+
+    def _shrink(
+        self, t: Scalar, x: Float[Array, " dim"], problem: Problem
+    ) -> tuple[Float[Array, " dim"], Float[Array, " dim"]]:
+        a, b = self._factors(t)
+        center = self._center(problem)
+        return center + a * (x - center), center + (x - center) / b
+
+
+def _term(weight: Scalar, score: Float[Array, " dim"]) -> Float[Array, " dim"]:
+    """Weight * score; a term of weight 0 is absent, even where its score is nan (outside the support)."""
+    return jnp.where(weight == 0, 0.0, weight * score)

@@ -1,0 +1,75 @@
+"""Recipes: PGPS put together as in the paper."""
+
+from pgps import adjustments, fields, paths, steppers, trainers
+from pgps.methods.pgps import PGPS
+
+
+def paper(
+    alpha: float = 0.0,
+    beta: float = 1.0,
+    psi: float = 0.1,
+    *,
+    max_dt: float = 0.02,
+    width: int = 64,
+    learning_rate: float = 1e-2,
+    max_training_steps: int = 1000,
+    threshold: float = 1e-2,
+    drop: trainers.LearningRateDrop | None = None,
+    langevin_steps: int = 0,
+    langevin_step_size: float = 1e-2,
+    langevin_every: float | None = None,
+    final_langevin_steps: int = 0,
+) -> PGPS:
+    """Algorithms 1-3 as published: an MLP trained by Adam along the path of Eq. 5, no weights.
+
+    Args:
+        alpha: How far the path spreads the initial law, in [0, 1].
+        beta: How far the path shrinks the target at first, in (0, 1].
+        psi: The mean distance that particles move in one time step.
+        max_dt: The largest time step.
+        width: Hidden units of the field.
+        learning_rate: Adam's learning rate.
+        max_training_steps: Training steps per time step, at most.
+        threshold: The loss at which training stops.
+        drop: When to lower the learning rate, if ever.
+        langevin_steps: Langevin steps per adjustment; 0 with no final steps is no adjustment.
+        langevin_step_size: Their step size.
+        langevin_every: Adjust when t passes a multiple of this; None adjusts after every time step.
+        final_langevin_steps: Further Langevin steps at t = 1.
+    """
+    langevin = adjustments.Langevin(langevin_step_size, langevin_steps, langevin_every, final_langevin_steps)
+    return PGPS(
+        path=paths.LogWeightedShrinkage(alpha, beta, center=0.0),
+        field=fields.MLP(width),
+        trainer=trainers.Gradient(learning_rate, max_training_steps, threshold, drop),
+        stepper=steppers.ParticleStep(psi, max_dt),
+        adjustment=langevin if langevin_steps or final_langevin_steps else adjustments.NoAdjustment(),
+    )
+
+
+def training_free(
+    alpha: float = 0.0,
+    beta: float = 1.0,
+    *,
+    dt: float = 0.01,
+    langevin_steps: int = 30,
+    langevin_step_size: float = 1e-2,
+    final_langevin_steps: int = 0,
+) -> PGPS:
+    """Training-free PGPS: Langevin adjustment alone carries the particles along the path of Eq. 5.
+
+    Args:
+        alpha: How far the path spreads the initial law, in [0, 1].
+        beta: How far the path shrinks the target at first, in (0, 1].
+        dt: The time step.
+        langevin_steps: Langevin steps after each time step.
+        langevin_step_size: Their step size.
+        final_langevin_steps: Further Langevin steps at t = 1.
+    """
+    return PGPS(
+        path=paths.LogWeightedShrinkage(alpha, beta, center=0.0),
+        field=fields.Zero(),
+        trainer=trainers.NoTraining(),
+        stepper=steppers.Fixed(dt),
+        adjustment=adjustments.Langevin(langevin_step_size, langevin_steps, None, final_langevin_steps),
+    )

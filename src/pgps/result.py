@@ -1,0 +1,149 @@
+"""What a run returns: particles, how it ended, what to doubt, and what it cost."""
+
+import dataclasses
+import enum
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Array, Float, PyTree
+
+from pgps import storage
+from pgps.density import Evaluations, Structure
+
+_MOST_ROWS = 12
+_MOST_PARTICLES = 100_000
+
+
+class PGPSWarning(UserWarning):
+    """Raised once per run, with everything about it that should be doubted."""
+
+
+class Status(enum.IntEnum):
+    """How a run ended."""
+
+    COMPLETED = 0
+    RUNNING = 1
+    NONFINITE_DENSITY = 2
+    NONFINITE_PARTICLES = 3
+    STEP_LIMIT = 4
+    INTERRUPTED = 5
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """The outcome of `pgps.sample`.
+
+    Attributes:
+        particles: The particles, in the user's own pytree, with a leading axis over them.
+        log_weights: Unnormalised log-weights. A method without exact weights gives 0, or -inf outside the support.
+        status: How the run ended.
+        t: The time that was reached: 1 if the run is complete.
+        num_evaluations: Calls of the log-density, counted and summed over particles.
+        trace: One entry per step of each diagnostic.
+        warnings: What should make a reader wary, one sentence each.
+        provenance: Settings, versions and seconds: all that is needed to repeat the run.
+        ess: The effective sample size; None where the method has no exact weights.
+        log_evidence: The log of the target's normalising constant; None where the method gives none.
+        log_evidence_error: Its standard error.
+    """
+
+    particles: PyTree[Float[Array, "n ..."]]
+    log_weights: Float[Array, " n"]
+    status: Status
+    t: float
+    num_evaluations: Evaluations
+    trace: dict[str, np.ndarray]
+    warnings: tuple[str, ...]
+    provenance: dict[str, Any]
+    ess: float | None = None
+    log_evidence: float | None = None
+    log_evidence_error: float | None = None
+
+    @property
+    def num_particles(self) -> int:
+        """N."""
+        return len(self.log_weights)
+
+    def summary(self) -> str:
+        """A text of a dozen lines: how it went, what it cost, and the marginal moments of the first coordinates."""
+        calls = self.num_evaluations
+        evidence = "none (this method has no exact weights)"
+        if self.log_evidence is not None:
+            evidence = f"{self.log_evidence:.4f} +- {self.log_evidence_error:.4f}"
+        lines = [
+            f"{self.provenance['method']['class'].split('.')[-1]}: {self.status.name.lower()}, t = {self.t:g} after "
+            f"{len(self.trace['t'])} steps, {self.provenance['seconds']:.1f} s",
+            f"{self.num_particles} particles in {self.provenance['dim']} dimensions, "
+            f"{calls.gradients:,} gradient and {calls.values:,} value calls of the log-density",
+            f"log evidence: {evidence}",
+            *self._marginals(),
+            *[f"doubt: {warning}" for warning in self.warnings],
+        ]
+        return "\n".join(lines)
+
+    def _marginals(self) -> list[str]:
+        """Mean, standard deviation and quantiles of each of the first coordinates, as rows of a table."""
+        # Moments of so many particles are exact to more digits than are shown.
+        head = jax.tree.map(lambda leaf: leaf[:_MOST_PARTICLES], self.particles)
+        structure = Structure.of(jax.tree.map(lambda leaf: leaf[0], head))
+        columns = np.concatenate([np.reshape(leaf, (len(leaf), -1)) for leaf in jax.tree.leaves(head)], axis=1)
+        weights = np.exp(np.asarray(self.log_weights[:_MOST_PARTICLES], float) - np.max(self.log_weights))
+        weights /= weights.sum()
+        width = max(len(name) for name in structure.names[:_MOST_ROWS])
+        rows = [f"{'':{width}} {'mean':>10} {'sd':>10} {'5%':>10} {'median':>10} {'95%':>10}"]
+        for name, column in zip(structure.names[:_MOST_ROWS], columns.T, strict=False):
+            mean = weights @ column
+            order = np.argsort(column)
+            positions = np.searchsorted(np.cumsum(weights[order]), [0.05, 0.5, 0.95])
+            quantiles = column[order][np.minimum(positions, len(column) - 1)]
+            values = [mean, np.sqrt(weights @ (column - mean) ** 2), *quantiles]
+            rows.append(f"{name:{width}} " + " ".join(f"{value:>10.4g}" for value in values))
+        if structure.dim > _MOST_ROWS:
+            rows.append(f"... and {structure.dim - _MOST_ROWS} more coordinates")
+        return rows
+
+    def save(self, path: str | Path) -> Path:
+        """Write `result.json` and `particles.npz` into a new or empty folder; `pgps.load` reads them back."""
+        tree, leaves = storage.encode_tree(self.particles)
+        arrays = {f"particles/{i}": leaf for i, leaf in enumerate(leaves)}
+        arrays |= {"log_weights": self.log_weights}
+        arrays |= {f"trace/{name}": values for name, values in self.trace.items()}
+        record = {
+            "status": self.status.name,
+            "t": self.t,
+            "num_evaluations": dataclasses.asdict(self.num_evaluations),
+            "ess": self.ess,
+            "log_evidence": self.log_evidence,
+            "log_evidence_error": self.log_evidence_error,
+            "warnings": list(self.warnings),
+            "provenance": self.provenance,
+            "particles": tree,
+        }
+        return storage.write(Path(path), record, arrays)
+
+
+def load(path: str | Path, like: PyTree | None = None) -> Result:
+    """Read a result that `Result.save` wrote.
+
+    Args:
+        path: The folder.
+        like: A particle, or any pytree of the same structure. It is needed only where particles are made of classes of
+            the user's own, whose names a file does not hold; without it they come back as a dict.
+    """
+    record, arrays = storage.read(Path(path))
+    leaves = [arrays[f"particles/{i}"] for i in range(sum(name.startswith("particles/") for name in arrays))]
+    return Result(
+        particles=storage.decode_tree(record["particles"], leaves, like),
+        log_weights=jax.numpy.asarray(arrays["log_weights"]),
+        status=Status[record["status"]],
+        t=record["t"],
+        num_evaluations=Evaluations(**record["num_evaluations"]),
+        trace={name.removeprefix("trace/"): arrays[name] for name in arrays if name.startswith("trace/")},
+        warnings=tuple(record["warnings"]),
+        provenance=record["provenance"],
+        ess=record["ess"],
+        log_evidence=record["log_evidence"],
+        log_evidence_error=record["log_evidence_error"],
+    )

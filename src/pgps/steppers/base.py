@@ -1,0 +1,46 @@
+"""The interface of a stepper, and the clock that takes t from 0 to exactly 1."""
+
+import abc
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Scalar
+
+# A remainder below this share of a step is rounding: it is taken along with the step, not left for another one.
+_SLACK = 1e-3
+
+
+class AbstractStepper(eqx.Module):
+    """Chooses the time step dt."""
+
+    @abc.abstractmethod
+    def time_step(self, t: Scalar, velocity: Float[Array, "n dim"]) -> Scalar:
+        """The time step from t, given the field's values at the particles."""
+
+
+class Clock(eqx.Module):
+    """Time t, summed with compensation (Kahan), so that float32 leaves no residue: t ends at exactly 1."""
+
+    t: Scalar
+    excess: Scalar
+
+    @classmethod
+    def start(cls, dtype: jnp.dtype) -> "Clock":
+        """The clock at t = 0."""
+        return cls(jnp.zeros((), dtype), jnp.zeros((), dtype))
+
+    def advance(self, dt: Scalar) -> tuple["Clock", Scalar]:
+        """Advance by dt, or to 1 if that is as near; returns the new clock and the step that was taken."""
+        remaining = (1 - self.t) + self.excess
+        last = remaining <= dt * (1 + _SLACK)
+        increment = dt - self.excess
+        t = self.t + increment
+        excess = (t - self.t) - increment
+        clock = Clock(jnp.where(last, 1.0, t), jnp.where(last, 0.0, excess))
+        return clock, jnp.where(last, remaining, dt)
+
+
+def crossings(before: Scalar, after: Scalar, spacing: Float[Array, ""] | float) -> Scalar:
+    """How many multiples of `spacing` lie in (before, after], rounding forgiven."""
+    count = lambda t: jnp.floor(t / spacing + _SLACK)  # noqa: E731
+    return count(after) - count(before)

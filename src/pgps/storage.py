@@ -1,0 +1,110 @@
+"""Results on disk: a folder with `result.json` and `particles.npz`. Nothing is pickled, and nothing is overwritten."""
+
+import json
+import os
+import shutil
+import tempfile
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PyTree
+
+_FORMAT = 1
+_RECORD = "result.json"
+_ARRAYS = "particles.npz"
+
+
+def check_free(path: Path) -> None:
+    """Raise unless `path` can become a new folder: it does not exist, or is an empty one."""
+    if path.exists() and not path.is_dir():
+        raise FileExistsError(f"out must be a folder, but {path} is a file; choose another name")
+    if path.is_dir() and any(path.iterdir()):
+        raise FileExistsError(f"out must be new or empty, but {path} holds files; choose another folder or empty it")
+
+
+def write(path: Path, record: dict[str, Any], arrays: dict[str, Any]) -> Path:
+    """Write both files into the folder `path`, all or nothing."""
+    check_free(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.parent))
+    try:
+        text = json.dumps({"format": _FORMAT, **record}, indent=2, allow_nan=False)
+        (draft / _RECORD).write_text(text + "\n", encoding="utf-8")
+        with (draft / _ARRAYS).open("wb") as file:
+            np.savez_compressed(file, **{name: np.asarray(value) for name, value in arrays.items()})
+        draft.chmod(0o755)
+        os.replace(draft, path)
+    except BaseException:
+        shutil.rmtree(draft, ignore_errors=True)
+        raise
+    return path
+
+
+def read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Read both files back."""
+    try:
+        record = json.loads((path / _RECORD).read_text(encoding="utf-8"))
+        with np.load(path / _ARRAYS, allow_pickle=False) as archive:
+            arrays = dict(archive)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(
+            f"path must be a folder that Result.save wrote, but {error.filename} is missing; check the path"
+        ) from None
+    except (ValueError, zipfile.BadZipFile, EOFError) as error:
+        raise ValueError(f"path {path} holds a damaged result ({error}); restore it or run again") from error
+    if not isinstance(record, dict) or record.get("format") != _FORMAT:
+        raise ValueError(f"path {path} holds no result of format {_FORMAT}; read it with the version that wrote it")
+    return record, arrays
+
+
+def encode_tree(tree: PyTree) -> tuple[Any, list[Array]]:
+    """Split a pytree into its skeleton, as JSON, and its leaves; unknown containers keep their leaves' paths."""
+    leaves: list[Array] = []
+
+    def encode(node: Any) -> Any:
+        if node is None:
+            return {"kind": "none"}
+        if isinstance(node, dict) and all(isinstance(key, str) for key in node):
+            return {"kind": "dict", "items": {key: encode(node[key]) for key in sorted(node)}}
+        if type(node) in (list, tuple):
+            return {"kind": type(node).__name__, "items": [encode(item) for item in node]}
+        if jax.tree.structure(node) == jax.tree.structure(0):
+            leaves.append(node)
+            return {"kind": "leaf", "index": len(leaves) - 1}
+        start = len(leaves)
+        names, values = zip(*jax.tree_util.tree_leaves_with_path(node), strict=True)
+        leaves.extend(values)
+        keys = [jax.tree_util.keystr(name) for name in names]
+        items = {key: {"kind": "leaf", "index": start + i} for i, key in enumerate(keys)}
+        return {"kind": "dict", "items": items}
+
+    return encode(tree), leaves
+
+
+def decode_tree(skeleton: Any, leaves: list[np.ndarray], like: PyTree | None) -> PyTree:
+    """Rebuild a pytree from `encode_tree`'s output, in the structure of `like` if it is given."""
+    if like is not None:
+        treedef = jax.tree.structure(like)
+        if treedef.num_leaves != len(leaves):
+            raise ValueError(
+                f"like must have {len(leaves)} leaves, as the particles on disk have, got {treedef.num_leaves}; "
+                "pass a particle of the run that was saved"
+            )
+        return jax.tree.unflatten(treedef, [jnp.asarray(leaf) for leaf in leaves])
+
+    def decode(node: Any) -> Any:
+        match node["kind"]:
+            case "none":
+                return None
+            case "leaf":
+                return jnp.asarray(leaves[node["index"]])
+            case "dict":
+                return {key: decode(item) for key, item in node["items"].items()}
+            case kind:
+                return {"list": list, "tuple": tuple}[kind](decode(item) for item in node["items"])
+
+    return decode(skeleton)
