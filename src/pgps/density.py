@@ -147,6 +147,11 @@ class Population(eqx.Module):
         return self.logdensity > -jnp.inf
 
     @property
+    def usable(self) -> Bool[Array, " n"]:
+        """Particles that a field can learn from: inside the support, with a finite time derivative."""
+        return self.alive & jnp.isfinite(self.time_derivative)
+
+    @property
     def lost(self) -> Bool[Array, " n"]:
         """Particles that are nowhere: a coordinate is nan or infinite."""
         return ~jnp.all(jnp.isfinite(self.particles), axis=-1)

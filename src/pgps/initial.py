@@ -42,7 +42,7 @@ def _float_array(name: str, value: Any) -> Float[Array, "..."]:
         raise TypeError(f"{name} must be floating point, got {dtype} values; convert it, as in jnp.asarray(x, float)")
     array = jnp.asarray(value, float) if is_python_number else jnp.asarray(value)
     if not bool(jnp.all(jnp.isfinite(array))):
-        raise ValueError(f"{name} must be finite, got {value!r}; remove nan and inf")
+        raise ValueError(f"{name} must be finite, got {_checks.show(value)}; remove nan and inf")
     return array
 
 
@@ -55,7 +55,7 @@ def _matching(
     b = jax.tree.map(lambda leaf: _float_array(name_b, leaf), b)
     tree_a, tree_b = jax.tree.structure(a), jax.tree.structure(b)
     if tree_a.num_leaves == 0:
-        raise ValueError(f"{name_a} must hold at least one array, got {a!r}; describe one particle")
+        raise ValueError(f"{name_a} must hold at least one array, got {_checks.show(a)}; describe one particle")
     if tree_a != tree_b:
         if tree_b == jax.tree.structure(0):
             b = jax.tree.map(lambda _: b, a)
@@ -69,9 +69,7 @@ def _matching(
     return jax.tree.unflatten(treedef, [x for x, _ in pairs]), jax.tree.unflatten(treedef, [y for _, y in pairs])
 
 
-def _align(
-    first: tuple[str, Array], second: tuple[str, Array], shape: tuple[int, ...] | None
-) -> tuple[Array, Array]:
+def _align(first: tuple[str, Array], second: tuple[str, Array], shape: tuple[int, ...] | None) -> tuple[Array, Array]:
     """Broadcast two leaves, and `shape` where it is given, to one shape and dtype."""
     (name_a, a), (name_b, b) = first, second
     try:
@@ -108,19 +106,19 @@ class Normal(AbstractLaw):
     def __init__(self, mean: PyTree = 0.0, scale: PyTree = 1.0, *, shape: tuple[int, ...] | None = None):
         self.loc, self.scale = _matching(("mean", mean), ("scale", scale), shape)
         if not all(bool(jnp.all(leaf > 0)) for leaf in jax.tree.leaves(self.scale)):
-            raise ValueError(f"scale must be positive, got {scale!r}; pass standard deviations above 0")
+            raise ValueError(f"scale must be positive, got {_checks.show(scale)}; pass standard deviations above 0")
 
     def sample(self, key: Array) -> PyTree[Float[Array, "..."]]:
         """Draw one particle."""
-        draw = lambda key, loc, scale: loc + scale * jax.random.normal(key, loc.shape, loc.dtype)  # noqa: E731
+
+        def draw(key: Array, loc: Array, scale: Array) -> Array:
+            return loc + scale * jax.random.normal(key, loc.shape, loc.dtype)
+
         return jax.tree.map(draw, _split_like(key, self.loc), self.loc, self.scale)
 
     def logdensity(self, x: PyTree[Float[Array, "..."]]) -> Scalar:
         """The normalised log-density of one particle."""
-        log_normal = lambda x, loc, scale: (  # noqa: E731
-            -0.5 * ((x - loc) / scale) ** 2 - jnp.log(scale) - 0.5 * math.log(2 * math.pi)
-        )
-        return _total(jax.tree.map(log_normal, x, self.loc, self.scale))
+        return _total(jax.tree.map(jax.scipy.stats.norm.logpdf, x, self.loc, self.scale))
 
     def mean(self) -> PyTree[Float[Array, "..."]]:
         """The mean."""
@@ -181,18 +179,24 @@ class Uniform(AbstractLaw):
         self.low, self.high = _matching(("low", low), ("high", high), shape)
         wide = jax.tree.map(lambda low, high: bool(jnp.all(low < high)), self.low, self.high)
         if not all(jax.tree.leaves(wide)):
-            raise ValueError(f"low must lie below high, got low={low!r} and high={high!r}; exchange or widen them")
+            raise ValueError(
+                f"low must lie below high, got low={_checks.show(low)} and high={_checks.show(high)}; widen it"
+            )
 
     def sample(self, key: Array) -> PyTree[Float[Array, "..."]]:
         """Draw one particle."""
-        draw = lambda key, low, high: jax.random.uniform(key, low.shape, low.dtype, low, high)  # noqa: E731
+
+        def draw(key: Array, low: Array, high: Array) -> Array:
+            return jax.random.uniform(key, low.shape, low.dtype, low, high)
+
         return jax.tree.map(draw, _split_like(key, self.low), self.low, self.high)
 
     def logdensity(self, x: PyTree[Float[Array, "..."]]) -> Scalar:
         """The normalised log-density of one particle: -inf outside the box."""
-        log_uniform = lambda x, low, high: jnp.where(  # noqa: E731
-            (low <= x) & (x <= high), -jnp.log(high - low), -jnp.inf
-        )
+
+        def log_uniform(x: Array, low: Array, high: Array) -> Array:
+            return jnp.where((low <= x) & (x <= high), -jnp.log(high - low), -jnp.inf)
+
         return _total(jax.tree.map(log_uniform, x, self.low, self.high))
 
     def mean(self) -> PyTree[Float[Array, "..."]]:
@@ -238,5 +242,4 @@ def as_law(initial: Any) -> AbstractLaw:
     """Accept a law, or a pair of functions (sample, logdensity)."""
     if isinstance(initial, tuple) and len(initial) == 2:
         return Custom(*initial)
-    _checks.instance("initial", initial, AbstractLaw, "pgps.Normal, pgps.Uniform or a pair (sample, logdensity)")
-    return initial
+    return _checks.instance("initial", initial, AbstractLaw, "pgps.Normal, pgps.Uniform or a pair (sample, logdensity)")

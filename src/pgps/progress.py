@@ -12,6 +12,10 @@ Report = Callable[[float, int, float | None], None]
 """Called with (t, step, loss) after each chunk."""
 
 
+def _say_nothing(t: float, step: int, loss: float | None) -> None:
+    pass
+
+
 @contextlib.contextmanager
 def progress_bar(show: bool | None) -> Iterator[Report]:
     """Yield a function that updates the bar.
@@ -22,7 +26,7 @@ def progress_bar(show: bool | None) -> Iterator[Report]:
     if show is None:
         show = sys.stderr.isatty() and importlib.util.find_spec("rich") is not None
     if not show:
-        yield lambda t, step, loss: None
+        yield _say_nothing
         return
     try:
         from rich import progress

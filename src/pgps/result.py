@@ -29,6 +29,7 @@ class Status(enum.IntEnum):
     NONFINITE_PARTICLES = 3
     STEP_LIMIT = 4
     INTERRUPTED = 5
+    OUTSIDE_SUPPORT = 6
 
 
 @dataclasses.dataclass(frozen=True)

@@ -19,7 +19,7 @@ from jaxtyping import Array, Int, PyTree, Scalar
 
 from pgps import _checks
 from pgps._version import __version__
-from pgps.density import Evaluations, Problem
+from pgps.density import Problem
 from pgps.initial import AbstractLaw, as_law
 from pgps.methods.base import AbstractMethod, Row, State
 from pgps.progress import progress_bar
@@ -33,7 +33,7 @@ _CHUNK_SECONDS = 0.2
 
 
 class Snapshot(NamedTuple):
-    """What a callback sees after a step."""
+    """What a callback sees after a step; at t = 0 there is no row yet."""
 
     t: float
     num_steps: int
@@ -72,13 +72,13 @@ def sample(
         num_particles: How many particles.
         method: The sampler; `pgps.paper()` if none is given.
         progress: Whether to show a progress bar; None shows it on a terminal.
-        callback: Called with a `Snapshot` after every step.
+        callback: Called with a `Snapshot` at t = 0 and after every step.
         throw: Whether to raise an error if the run does not complete, instead of returning what there is.
     """
     start = time.perf_counter()
     method = paper() if method is None else method
     _checks.function("logdensity_fn", logdensity_fn, "(particle) -> scalar")
-    _checks.whole("num_particles", num_particles, at_least=2)
+    _checks.whole("num_particles", num_particles, at_least=2, at_most=2**31 - 1)
     _checks.instance("method", method, AbstractMethod, "pgps.paper(), pgps.training_free() or pgps.methods")
     key = _check_key(key)
     problem = _check_problem(logdensity_fn, as_law(initial))
@@ -111,7 +111,7 @@ def _check_key(key: Any) -> Array:
         return key  # pyright: ignore[reportReturnType]
     if is_array and key.dtype == np.uint32 and key.shape == (2,):
         return jax.random.wrap_key_data(jnp.asarray(key))
-    raise TypeError(f"key must be a single random key, got {key!r}; pass jax.random.key(0)")
+    raise TypeError(f"key must be a single random key, got {_checks.show(key)}; pass jax.random.key(0)")
 
 
 def _check_problem(logdensity_fn: Callable[[PyTree], Scalar], law: AbstractLaw) -> Problem:
@@ -157,21 +157,26 @@ def _drive(
     with progress_bar(progress) as report:
         run = _begin(method, problem, key_init, num_particles)
         _check_start(run.state, num_particles)
-        chunks = [jax.tree.map(lambda s: np.zeros(0, s.dtype), _row_shapes(method, problem, key, run.state))]
-        size = 1
+        # A first chunk of no steps: it compiles the program, and gives the trace its columns.
+        chunks, size, running = [], 0, True
         try:
-            while int(run.status) == Status.RUNNING:
+            while running:
                 start = time.perf_counter()
-                run, rows, count = _advance(method, problem, key_steps, run, jnp.asarray(size))
-                rows = jax.tree.map(lambda row, count=int(count): np.asarray(row)[:count], rows)
+                run, buffer, count = _advance(method, problem, key_steps, run, jnp.asarray(size))
+                running = int(run.status) == Status.RUNNING
+                rows = {name: np.asarray(values)[: int(count)] for name, values in buffer.items()}
                 chunks.append(rows)
-                t, num_steps = float(run.state.clock.t), int(run.state.num_steps)
-                report(t, num_steps, float(rows["loss"][-1]) if len(rows.get("loss", ())) else None)
-                if callback is not None:
-                    _call_back(callback, problem, run, rows)
+                losses = rows.get("loss", ())
+                report(float(run.state.clock.t), int(run.state.num_steps), float(losses[-1]) if len(losses) else None)
+                if callback is not None and int(count) == size:
+                    callback(_snapshot(problem, run, rows))
+                if size == 0 or callback is not None:
+                    size = 1
                 elif time.perf_counter() - start < _CHUNK_SECONDS / 2:
                     size = min(2 * size, _MOST_STEPS_PER_CHUNK)
         except KeyboardInterrupt:
+            if not chunks:
+                raise
             run = eqx.tree_at(lambda run: run.status, run, jnp.asarray(int(Status.INTERRUPTED)))
     return run, chunks
 
@@ -182,10 +187,10 @@ def _as_array(leaf: Any, dtype: Any) -> Any:
     return jnp.asarray(leaf) if isinstance(leaf, int) and not isinstance(leaf, bool) else leaf
 
 
-def _call_back(callback: Callable[[Snapshot], None], problem: Problem, run: _Run, rows: dict[str, np.ndarray]) -> None:
+def _snapshot(problem: Problem, run: _Run, rows: dict[str, np.ndarray]) -> Snapshot:
     particles = jax.vmap(problem.structure.unravel)(run.state.population.particles)
     row = {name: float(values[-1]) for name, values in rows.items() if len(values)}
-    callback(Snapshot(float(run.state.clock.t), int(run.state.num_steps), particles, row))
+    return Snapshot(float(run.state.clock.t), int(run.state.num_steps), particles, row)
 
 
 @eqx.filter_jit
@@ -220,33 +225,37 @@ def _advance(
         rows = jax.tree.map(lambda buffer, value: buffer.at[count].set(value), rows, row)
         return judged, rows, count + (judged.num_faults == 0)
 
-    shapes = _row_shapes(method, problem, key, run.state)
-    rows = jax.tree.map(lambda s: jnp.zeros(_MOST_STEPS_PER_CHUNK, s.dtype), shapes)
+    shapes = eqx.filter_eval_shape(lambda: method.step(key, run.state, problem)[1])
+    rows = jax.tree.map(lambda shape: jnp.zeros(_MOST_STEPS_PER_CHUNK, shape.dtype), shapes)
     return jax.lax.while_loop(unfinished, advance, (run, rows, jnp.asarray(0)))
-
-
-def _row_shapes(method: AbstractMethod, problem: Problem, key: Array, state: State) -> Any:
-    return eqx.filter_eval_shape(lambda: method.step(key, state, problem)[1])
 
 
 def _judge(last: _Run, run: _Run, method: AbstractMethod) -> _Run:
     """Set the status of a run after a step; if the step failed, go back to the state before it."""
     population, clock = run.state.population, run.state.clock
     lost, faulty = population.lost, population.faulty & ~population.lost
-    bad = lost | faulty
-    ends = [jnp.any(lost), jnp.any(faulty), clock.t >= 1, run.state.num_steps >= method.step_limit]
-    codes = [Status.NONFINITE_PARTICLES, Status.NONFINITE_DENSITY, Status.COMPLETED, Status.STEP_LIMIT]
-    status = jnp.select(ends, [jnp.asarray(int(code)) for code in codes], int(Status.RUNNING))
+    all_outside = ~jnp.any(population.alive | lost | faulty)
+    bad = lost | faulty | all_outside
+    ends = {
+        Status.NONFINITE_PARTICLES: jnp.any(lost),
+        Status.NONFINITE_DENSITY: jnp.any(faulty),
+        Status.OUTSIDE_SUPPORT: all_outside,
+        Status.COMPLETED: clock.t >= 1,
+        Status.STEP_LIMIT: run.state.num_steps >= method.step_limit,
+    }
+    codes = [jnp.asarray(int(code)) for code in ends]
+    status = jnp.select(list(ends.values()), codes, int(Status.RUNNING))
     state = jax.tree.map(lambda old, new: jnp.where(jnp.any(bad), old, new), last.state, run.state)
     # The evaluations of a failed step were made all the same.
     state = eqx.tree_at(lambda state: state.evaluations, state, run.state.evaluations)
-    return _Run(state, status, clock.t, jnp.sum(bad), jnp.argmax(bad))
+    # A field that has turned nan takes t along: then the fault lies where the step began.
+    fault_t = jnp.where(jnp.isfinite(clock.t), clock.t, last.state.clock.t)
+    return _Run(state, status, fault_t, jnp.sum(bad), jnp.argmax(bad))
 
 
 def _check_start(state: State, num_particles: int) -> None:
     population = state.population
-    finite = np.isfinite(population.logdensity) & np.isfinite(population.time_derivative)
-    if not np.any(finite & ~np.asarray(population.faulty)):
+    if not np.any(population.usable & ~population.faulty):
         raise ValueError(
             f"logdensity_fn must be finite somewhere, got nan or -inf at all {num_particles} particles of initial; "
             "start where the target has mass, or check it for log(0) and 0/0"
@@ -267,7 +276,12 @@ def _status_doubts(status: Status, run: _Run, num_particles: int) -> list[str]:
         case Status.NONFINITE_DENSITY:
             return [f"the log-density or its gradient became nan or +inf {where} for {culprits}; {kept}"]
         case Status.NONFINITE_PARTICLES:
-            return [f"coordinates became nan or infinite {where} for {culprits}: steps too large? {kept}"]
+            return [
+                f"coordinates became nan or infinite {where} for {culprits}, so steps were too large or the field's "
+                f"training diverged; {kept}"
+            ]
+        case Status.OUTSIDE_SUPPORT:
+            return [f"the log-density became -inf {where} for every particle, so steps were too large; {kept}"]
         case Status.STEP_LIMIT:
             return [f"the step limit of {int(run.state.num_steps)} was reached at t = {float(run.state.clock.t):.4g}"]
         case Status.INTERRUPTED:

@@ -25,7 +25,9 @@ def describe(value: Any) -> Any:
         return value if math.isfinite(value) else str(value)
     if eqx.is_array(value) or isinstance(value, np.generic):
         array = np.asarray(value)
-        return describe(array.tolist()) if array.size <= _MOST_ENTRIES else f"{array.dtype} array of shape {array.shape}"
+        return (
+            describe(array.tolist()) if array.size <= _MOST_ENTRIES else f"{array.dtype} array of shape {array.shape}"
+        )
     return _qualified_name(value)
 
 

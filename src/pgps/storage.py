@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, PyTree
+from jaxtyping import PyTree
 
 _FORMAT = 1
 _RECORD = "result.json"
@@ -35,7 +35,7 @@ def write(path: Path, record: dict[str, Any], arrays: dict[str, Any]) -> Path:
         text = json.dumps({"format": _FORMAT, **record}, indent=2, allow_nan=False)
         (draft / _RECORD).write_text(text + "\n", encoding="utf-8")
         with (draft / _ARRAYS).open("wb") as file:
-            np.savez_compressed(file, **{name: np.asarray(value) for name, value in arrays.items()})
+            np.savez_compressed(file, allow_pickle=False, **{name: np.asarray(arrays[name]) for name in arrays})
         draft.chmod(0o755)
         os.replace(draft, path)
     except BaseException:
@@ -48,7 +48,8 @@ def read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Read both files back."""
     try:
         record = json.loads((path / _RECORD).read_text(encoding="utf-8"))
-        with np.load(path / _ARRAYS, allow_pickle=False) as archive:
+        # numpy leaves a file that it has opened itself, and cannot read, open.
+        with (path / _ARRAYS).open("rb") as file, np.load(file, allow_pickle=False) as archive:
             arrays = dict(archive)
     except FileNotFoundError as error:
         raise FileNotFoundError(
@@ -61,9 +62,9 @@ def read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     return record, arrays
 
 
-def encode_tree(tree: PyTree) -> tuple[Any, list[Array]]:
+def encode_tree(tree: PyTree) -> tuple[Any, list[Any]]:
     """Split a pytree into its skeleton, as JSON, and its leaves; unknown containers keep their leaves' paths."""
-    leaves: list[Array] = []
+    leaves: list[Any] = []
 
     def encode(node: Any) -> Any:
         if node is None:

@@ -1,1 +1,1 @@
-"""."""
+"""The paper's figures and tables, one file each."""

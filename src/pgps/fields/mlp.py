@@ -22,16 +22,21 @@ from pgps.fields.base import AbstractField
 
 
 class Layer(NamedTuple):
-    """A linear layer, weight @ x + bias."""
+    """A linear layer. A hidden one holds its weight as (in, out), the last one as (out, in).
 
-    weight: Float[Array, "out in"]
+    So each weight of a network with one hidden layer has the particle's dimension in front. XLA's dot products of a
+    training step are much faster that way round than transposed, where particles have few coordinates.
+    """
+
+    weight: Float[Array, "rows columns"]
     bias: Float[Array, " out"]
 
 
 class MLPParameters(NamedTuple):
     """The network's layers, and the location and scale by which inputs are standardised."""
 
-    layers: tuple[Layer, ...]
+    hidden: tuple[Layer, ...]
+    output: Layer
     location: Float[Array, " dim"] | None
     scale: Float[Array, " dim"] | None
 
@@ -67,16 +72,12 @@ class MLP(AbstractField):
 
     def init(self, key: Array, dim: int, dtype: Any) -> MLPParameters:
         """Weights and biases uniform in +-1/sqrt(inputs), as in the published code."""
-        sizes = [dim, *[self.width] * self.depth, dim]
-        layers = []
-        for fan_in, fan_out in zip(sizes[:-1], sizes[1:], strict=True):
-            key, key_weight, key_bias = jax.random.split(key, 3)
-            limit = fan_in**-0.5
-            weight = jax.random.uniform(key_weight, (fan_out, fan_in), dtype, -limit, limit)
-            layers.append(Layer(weight, jax.random.uniform(key_bias, (fan_out,), dtype, -limit, limit)))
-        if not self.standardise:
-            return MLPParameters(tuple(layers), None, None)
-        return MLPParameters(tuple(layers), jnp.zeros(dim, dtype), jnp.ones(dim, dtype))
+        *keys, key_output = jax.random.split(key, self.depth + 1)
+        sizes = [dim, *[self.width] * self.depth]
+        hidden = [_linear(key, n, (n, m), m, dtype) for key, n, m in zip(keys, sizes[:-1], sizes[1:], strict=True)]
+        output = _linear(key_output, self.width, (dim, self.width), dim, dtype)
+        zero, one = (jnp.zeros(dim, dtype), jnp.ones(dim, dtype)) if self.standardise else (None, None)
+        return MLPParameters(tuple(hidden), output, zero, one)
 
     def observe(self, params: MLPParameters, particles: Float[Array, "n dim"]) -> MLPParameters:
         """Set the input scales from the particles."""
@@ -87,19 +88,18 @@ class MLP(AbstractField):
 
     def apply(self, params: MLPParameters, t: Scalar, x: Float[Array, " dim"]) -> Float[Array, " dim"]:
         """phi(x); as in the published code the network has no input t."""
-        *hidden, output = self._layers(params)
-        for layer in hidden:
-            x = self.activation(layer.weight @ x + layer.bias)
-        return output.weight @ x + output.bias
+        for layer in self._hidden(params):
+            x = self.activation(x @ layer.weight + layer.bias)
+        return x @ params.output.weight.T + params.output.bias
 
     def apply_and_divergence(
         self, params: MLPParameters, t: Scalar, x: Float[Array, " dim"], key: Array
     ) -> tuple[Float[Array, " dim"], Scalar]:
         """phi(x) and its divergence: in closed form for one hidden layer, else exact or by Hutchinson's estimate."""
         if self.depth == 1:
-            (W1, b1), (W2, b2) = self._layers(params)
-            hidden, slope = self._activate(W1 @ x + b1)
-            return W2 @ hidden + b2, slope @ jnp.sum(W1 * W2.T, axis=1)
+            ((W1_T, b1),), (W2, b2) = self._hidden(params), params.output
+            hidden, slope = self._activate(x @ W1_T + b1)
+            return hidden @ W2.T + b2, slope @ jnp.sum(W1_T * W2, axis=0)
         if self.num_probes is None:
             velocity, jacobian = self._jacobian(params, x)
             return velocity, jnp.trace(jacobian)
@@ -110,21 +110,21 @@ class MLP(AbstractField):
     def log_det(self, params: MLPParameters, t: Scalar, x: Float[Array, " dim"], dt: Scalar) -> Scalar:
         """ln |det(I + dt grad phi(x))|, on the smaller side where there is one hidden layer."""
         if self.depth == 1 and self.width < x.size:
-            (W1, b1), (W2, _) = self._layers(params)
-            _, slope = self._activate(W1 @ x + b1)
-            matrix = slope[:, None] * (W1 @ W2)
+            ((W1_T, b1),), (W2, _) = self._hidden(params), params.output
+            _, slope = self._activate(x @ W1_T + b1)
+            matrix = slope[:, None] * (W1_T.T @ W2)
         else:
             _, matrix = self._jacobian(params, x)
         return jnp.linalg.slogdet(jnp.eye(len(matrix), dtype=x.dtype) + dt * matrix)[1]
 
-    def _layers(self, params: MLPParameters) -> tuple[Layer, ...]:
-        """The layers, with the input's standardisation folded into the first one."""
+    def _hidden(self, params: MLPParameters) -> tuple[Layer, ...]:
+        """The hidden layers, with the input's standardisation folded into the first one."""
         if params.location is None or params.scale is None:
-            return params.layers
+            return params.hidden
         location, scale = jax.lax.stop_gradient((params.location, params.scale))
-        first, *rest = params.layers
-        weight = first.weight / scale
-        return (Layer(weight, first.bias - weight @ location), *rest)
+        first, *rest = params.hidden
+        weight = first.weight / scale[:, None]
+        return (Layer(weight, first.bias - location @ weight), *rest)
 
     def _activate(self, z: Float[Array, " width"]) -> tuple[Float[Array, " width"], Float[Array, " width"]]:
         """The activation and its derivative."""
@@ -134,9 +134,15 @@ class MLP(AbstractField):
         self, params: MLPParameters, x: Float[Array, " dim"]
     ) -> tuple[Float[Array, " dim"], Float[Array, "dim dim"]]:
         """phi(x) and its Jacobian, layer by layer."""
-        *hidden, output = self._layers(params)
         jacobian = jnp.eye(x.size, dtype=x.dtype)
-        for layer in hidden:
-            x, slope = self._activate(layer.weight @ x + layer.bias)
-            jacobian = slope[:, None] * (layer.weight @ jacobian)
-        return output.weight @ x + output.bias, output.weight @ jacobian
+        for layer in self._hidden(params):
+            x, slope = self._activate(x @ layer.weight + layer.bias)
+            jacobian = slope[:, None] * (layer.weight.T @ jacobian)
+        return x @ params.output.weight.T + params.output.bias, params.output.weight @ jacobian
+
+
+def _linear(key: Array, fan_in: int, shape: tuple[int, int], fan_out: int, dtype: Any) -> Layer:
+    key_weight, key_bias = jax.random.split(key)
+    limit = fan_in**-0.5
+    weight = jax.random.uniform(key_weight, shape, dtype, -limit, limit)
+    return Layer(weight, jax.random.uniform(key_bias, (fan_out,), dtype, -limit, limit))

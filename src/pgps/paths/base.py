@@ -39,15 +39,16 @@ class AbstractPath(eqx.Module):
 
 
 @jax.custom_jvp
-def temper(weight: Scalar, logdensity: Scalar) -> Scalar:
-    """Weight * logdensity, where a term of weight 0 is absent even if its logdensity is -inf."""
-    return jnp.where(weight == 0, 0.0, weight * logdensity)
+def temper(weight: Scalar, value: Float[Array, "..."]) -> Float[Array, "..."]:
+    """Weight * value, where a term of weight 0 is absent even if its value is infinite or nan."""
+    return jnp.where(weight == 0, 0.0, weight * value)
 
 
 @temper.defjvp
-def _temper_jvp(primals: tuple[Scalar, Scalar], tangents: tuple[Scalar, Scalar]) -> tuple[Scalar, Scalar]:
-    (weight, logdensity), (weight_dot, logdensity_dot) = primals, tangents
-    return temper(weight, logdensity), weight_dot * logdensity + weight * logdensity_dot
+def _temper_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
+    # The rule for a product, also at weight 0, where that of `where` would lose the derivative by the weight.
+    (weight, value), (weight_dot, value_dot) = primals, tangents
+    return temper(weight, value), weight_dot * value + weight * value_dot
 
 
 def evaluate(path: AbstractPath, t: Scalar, particles: Float[Array, "n dim"], problem: Problem) -> Population:

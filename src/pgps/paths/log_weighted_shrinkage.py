@@ -46,12 +46,12 @@ class LogWeightedShrinkage(AbstractPath):
         offset = x - self._center(problem)
         return PathValue(
             logdensity=temper(1 - t, log_p0) + temper(t, log_p1),
-            score=_term((1 - t) * a, score_0) + _term(t / b, score_1),
+            score=temper((1 - t) * a, score_0) + temper(t / b, score_1),
             time_derivative=(
                 log_p1
                 - log_p0
-                - jnp.dot(offset, _term(self.alpha * (1 - t), score_0))
-                - jnp.dot(offset, _term((1 - self.beta) * t / b**2, score_1))
+                - jnp.dot(offset, temper(self.alpha * (1 - t), score_0))
+                - jnp.dot(offset, temper((1 - self.beta) * t / b**2, score_1))
             ),
         )
 
@@ -67,8 +67,3 @@ class LogWeightedShrinkage(AbstractPath):
         a, b = self._factors(t)
         center = self._center(problem)
         return center + a * (x - center), center + (x - center) / b
-
-
-def _term(weight: Scalar, score: Float[Array, " dim"]) -> Float[Array, " dim"]:
-    """Weight * score; a term of weight 0 is absent, even where its score is nan (outside the support)."""
-    return jnp.where(weight == 0, 0.0, weight * score)

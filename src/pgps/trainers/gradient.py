@@ -68,7 +68,7 @@ class Gradient(AbstractTrainer):
         _checks.positive("learning_rate", self.learning_rate)
         _checks.whole("max_steps", self.max_steps, at_least=1)
         if _checks.number("threshold", self.threshold) < 0:
-            raise ValueError(f"threshold must not be negative, got {self.threshold!r}; pass 0 or more")
+            raise ValueError(f"threshold must not be negative, got {_checks.show(self.threshold)}; pass 0 or more")
         _checks.function("optimizer", self.optimizer, "(learning_rate) -> optax.GradientTransformation")
 
     def init(self, params: PyTree) -> GradientMemory:

@@ -17,10 +17,12 @@ from pgps.fields.base import AbstractField
 
 
 def residual(
-    velocity: Float[Array, " n dim"], divergence: Float[Array, " n"], population: Population
+    velocity: Float[Array, "n dim"], divergence: Float[Array, " n"], population: Population
 ) -> Float[Array, " n"]:
     """r(x_i), given the field's values and divergences at the particles (Eq. 4)."""
-    return population.time_derivative + jnp.sum(population.score * velocity, axis=-1) + divergence
+    # An infinite derivative outside the support would turn the gradient of any loss into nan, even if left out of it.
+    time_derivative = jnp.where(population.usable, population.time_derivative, 0.0)
+    return time_derivative + jnp.sum(population.score * velocity, axis=-1) + divergence
 
 
 def mean_square(residuals: Float[Array, " n"], population: Population) -> Scalar:
@@ -42,5 +44,4 @@ def evaluate_field(
 
 
 def _mean(values: Float[Array, " n"], population: Population) -> Scalar:
-    counts = population.alive & jnp.isfinite(population.time_derivative)
-    return jnp.sum(jnp.where(counts, values, 0.0)) / jnp.maximum(jnp.sum(counts), 1)
+    return jnp.sum(jnp.where(population.usable, values, 0.0)) / jnp.maximum(jnp.sum(population.usable), 1)

@@ -1,0 +1,52 @@
+# Everything here installs what it needs into .venv, once, and again when pyproject.toml changes.
+# A target that needs less installs less: the demo has no use for a type checker.
+
+PYTHON ?= python3
+ARGS ?=
+
+BIN := .venv/bin
+# Warnings about the machine's own package locations are noise here; errors are not, and they still end the run.
+PIP := $(BIN)/python -m pip --disable-pip-version-check install -qq
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint types docs clean
+
+help:  ## show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-6s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: .venv/.demo  ## the paper's Figure 1: both modes found by PGPS, one missed by Langevin dynamics
+	@$(BIN)/pgps demo $(ARGS)
+
+test: .venv/.test  ## run the tests; one file: make test ARGS=tests/paths
+	@$(BIN)/python -m pytest $(ARGS)
+
+lint: .venv/.dev  ## check style and formatting
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+
+types: .venv/.dev  ## check types
+	@PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright
+
+docs: .venv/.dev  ## build the documentation into docs/_build/html; a warning is an error
+	@$(BIN)/python -m sphinx -W --keep-going -q -b html -d docs/_build/doctrees docs docs/_build/html
+	@echo "documentation: docs/_build/html/index.html"
+
+clean:  ## remove caches and built documents (rm -rf .venv starts over altogether)
+	rm -rf build dist docs/_build .pytest_cache .ruff_cache .hypothesis
+	find src tests docs -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Stamps: one per set of packages.
+.venv/.created:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "pgps needs Python 3.11 or later, and '$(PYTHON)' is not one; name another: make PYTHON=python3.12 ..." >&2; exit 1; }
+	@echo "making .venv with $$($(PYTHON) --version)"
+	@$(PYTHON) -m venv .venv
+	@touch $@
+
+.venv/.demo: EXTRAS := report,progress
+.venv/.test: EXTRAS := test
+.venv/.dev: EXTRAS := dev
+.venv/.demo .venv/.test .venv/.dev: pyproject.toml | .venv/.created
+	@echo "installing pgps[$(EXTRAS)] into .venv: a few minutes the first time"
+	@$(PIP) -e '.[$(EXTRAS)]'
+	@touch $@

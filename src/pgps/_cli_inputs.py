@@ -1,0 +1,211 @@
+"""What the command line's texts stand for: a function in a file, a law, a method, a folder.
+
+Whatever cannot be had raises `MisuseError`, whose text is one line with the option, its value and the remedy.
+"""
+
+import argparse
+import contextlib
+import importlib.util
+import inspect
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import jax
+
+from pgps import recipes, storage
+from pgps.initial import AbstractLaw, Normal, Uniform
+from pgps.methods import PGPS
+
+METHODS: dict[str, Callable[..., PGPS]] = {"paper": recipes.paper, "training-free": recipes.training_free}
+
+# The recipes' arguments that are options: flag, type, help. Defaults stay with the recipes.
+OPTIONS: dict[str, tuple[str, type, str]] = {
+    "alpha": ("--alpha", float, "how far the path spreads the initial law, in [0, 1]"),
+    "beta": ("--beta", float, "how far the path shrinks the target at first, in (0, 1]"),
+    "psi": ("--psi", float, "mean distance that particles move in one time step"),
+    "max_dt": ("--max-dt", float, "largest time step"),
+    "dt": ("--dt", float, "time step"),
+    "width": ("--width", int, "hidden units of the field"),
+    "learning_rate": ("--learning-rate", float, "Adam's learning rate"),
+    "max_training_steps": ("--max-training-steps", int, "training steps per time step, at most"),
+    "threshold": ("--threshold", float, "loss at which training stops"),
+    "langevin_steps": ("--langevin-steps", int, "Langevin steps per adjustment"),
+    "langevin_step_size": ("--step-size", float, "step size of the Langevin steps"),
+    "langevin_every": ("--langevin-every", float, "adjust only when t passes a multiple of this"),
+    "final_langevin_steps": ("--final-langevin-steps", int, "further Langevin steps at t = 1"),
+}
+
+# The parts of a method have names of their own for what the recipes hand to them.
+_FLAGS = {name: flag for name, (flag, _, _) in OPTIONS.items()} | {
+    "step_size": "--step-size",
+    "num_steps": "--langevin-steps",
+    "final_steps": "--final-langevin-steps",
+    "every": "--langevin-every",
+    "max_steps": "--max-training-steps",
+}
+
+_LAWS: dict[str, Callable[..., AbstractLaw]] = {"normal": Normal, "uniform": Uniform}
+
+
+LARGEST = 2**31 - 1
+"""The largest number of particles, or of coordinates: arrays have no room for more."""
+
+
+class MisuseError(Exception):
+    """A command that cannot be carried out; its text is one line for the user."""
+
+
+@contextlib.contextmanager
+def misuse(names: dict[str, str]) -> Iterator[None]:
+    """Turn an error of the library, whose first word is an argument, into one about the option behind it."""
+    try:
+        yield
+    except (TypeError, ValueError, OverflowError) as error:
+        name, _, rest = _first_line(error).partition(" ")
+        raise MisuseError(f"{names.get(name, name)} {rest}") from error
+    except jax.errors.JaxRuntimeError as error:
+        lines = str(error).strip().splitlines()
+        # A host function that failed comes with its whole traceback, which ends with what it said.
+        reason = (lines[-1] if "Traceback" in lines[0] else lines[0]).rstrip(".")
+        raise MisuseError(f"the run failed on the device ({reason}); if for memory, ask for less of it") from error
+
+
+@contextlib.contextmanager
+def writing(out: Path) -> Iterator[None]:
+    """Turn a failure to write into an error about `--out`."""
+    try:
+        yield
+    except OSError as error:
+        raise MisuseError(f"--out {out} cannot be written ({_first_line(error)}); choose another folder") from error
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+def whole(low: int, high: int | None = None) -> Callable[[str], int]:
+    """A parser of whole numbers between `low` and `high`."""
+
+    def parse(text: str) -> int:
+        with contextlib.suppress(ValueError):
+            value = int(text)
+            if low <= value and (high is None or value <= high):
+                return value
+        expected = f"a whole number of at least {low}" + ("" if high is None else f" and at most {high}")
+        raise argparse.ArgumentTypeError(f"must be {expected}, got {text!r}")
+
+    return parse
+
+
+def shape(text: str) -> tuple[int, ...]:
+    """The shape of a particle, as in `2,3`."""
+    try:
+        return tuple(whole(1)(size) for size in text.split(","))
+    except argparse.ArgumentTypeError:
+        raise argparse.ArgumentTypeError(
+            f"must be whole numbers of at least 1 with commas between them, as in 2,3, got {text!r}"
+        ) from None
+
+
+def option_defaults(name: str) -> str:
+    """An argument's default in each recipe that has it, for the help text."""
+    known = {method: inspect.signature(recipe).parameters.get(name) for method, recipe in METHODS.items()}
+    return "; ".join(f"{method}: {argument.default}" for method, argument in known.items() if argument is not None)
+
+
+def make_method(method: str, given: dict[str, Any]) -> PGPS:
+    """A method from the options that were given; the others keep the recipe's defaults."""
+    recipe = METHODS[method]
+    allowed = inspect.signature(recipe).parameters
+    for name in given:
+        if name not in allowed:
+            others = " or ".join(other for other in METHODS if name in inspect.signature(METHODS[other]).parameters)
+            raise MisuseError(
+                f"{_FLAGS[name]} does not apply to --method {method}; leave it out, or use --method {others}"
+            )
+    steps = [given.get(name, allowed[name].default) for name in ("langevin_steps", "final_langevin_steps")]
+    if not any(steps):
+        for name in ("langevin_step_size", "langevin_every"):
+            if name in given:
+                raise MisuseError(f"{_FLAGS[name]} {given[name]:g} is of no use without steps; add --langevin-steps")
+    with misuse(_FLAGS):
+        return recipe(**given)
+
+
+def make_law(text: str, shape: tuple[int, ...]) -> AbstractLaw:
+    """An initial law, as in `normal:0,3` or `uniform:-1,1`."""
+    kind, _, numbers = text.partition(":")
+    try:
+        first, second = (float(number) for number in numbers.split(","))
+        law = _LAWS[kind]
+    except (KeyError, ValueError):
+        raise MisuseError(f"--initial must be normal:MEAN,SCALE or uniform:LOW,HIGH, got {text!r}") from None
+    with misuse({name: f"--initial {text}: {name}" for name in ("mean", "scale", "low", "high")}):
+        return law(first, second, shape=shape)
+
+
+def load_function(target: str) -> Callable:
+    """The function that `FILE.py:function` names."""
+    file, _, name = target.rpartition(":")
+    path = Path(file)
+    if not file or not name:
+        raise MisuseError(
+            f"FILE.py:function must name a file and a function, got {target!r}; as in target.py:logdensity"
+        )
+    if not path.is_file():
+        raise MisuseError(f"FILE.py:function must name a file that exists, but {file} is none; check the path")
+    module = _import_file(path)
+    if not hasattr(module, name):
+        defined = [key for key, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__]
+        remedy = f"it defines {', '.join(defined)}" if defined else "define it there"
+        raise MisuseError(f"FILE.py:function must name a function of the file, but {file} has no {name!r}; {remedy}")
+    function = getattr(module, name)
+    if not callable(function):
+        raise MisuseError(
+            f"FILE.py:function must name a function, but {name!r} in {file} is {function!r:.60}; name another"
+        )
+    return function
+
+
+def _import_file(path: Path) -> ModuleType:
+    # The prefix keeps a file called jax.py from taking the place of the real one.
+    spec = importlib.util.spec_from_file_location(f"pgps_target_{path.stem}", path)
+    if spec is None or spec.loader is None:
+        raise MisuseError(f"FILE.py:function must name a Python file, got {path}; its name must end in .py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    sys.path.insert(0, str(path.parent.resolve()))
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        del sys.modules[spec.name]
+        raise MisuseError(
+            f"{path} cannot be imported ({type(error).__name__}: {_first_line(error)}); fix the file"
+        ) from error
+    finally:
+        sys.path.pop(0)
+    return module
+
+
+def check_output(out: Path | None) -> None:
+    """Raise unless a run could write its folder: `out`, or one below `runs` if it is None."""
+    folder = Path("runs") / "new" if out is None else out
+    try:
+        storage.check_free(folder)
+    except FileExistsError as error:
+        raise MisuseError(f"--{error}") from None
+    home = next(parent for parent in folder.absolute().parents if parent.exists())
+    if not home.is_dir() or not os.access(home, os.W_OK | os.X_OK):
+        raise MisuseError(f"--out must lie where folders can be made, but {home} is not such a place; choose another")
+
+
+def next_free(name: str) -> Path:
+    """The first of runs/NAME-1, runs/NAME-2, ... that does not exist."""
+    number = 1
+    while (path := Path("runs") / f"{name}-{number}").exists():
+        number += 1
+    return path

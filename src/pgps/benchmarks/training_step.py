@@ -1,0 +1,204 @@
+"""`pgps bench training-step`: what one training step of the paper's field costs, next to eager PyTorch.
+
+The same step in all columns: the loss of Eq. 6 for one hidden layer of sigmoids, its gradient, and Adam. PyTorch runs
+it twice: with the divergence as appendix B prints it, a product of N x H x D entries that is summed, as the published
+code does; and with the sum over D taken first, as this library does. Then the whole of a mode-discovery run.
+"""
+
+import importlib.util
+import json
+import os
+import platform
+import statistics
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from pgps import fields, recipes, storage, targets, trainers
+from pgps._version import __version__
+from pgps.density import Population
+from pgps.result import PGPSWarning, Status
+from pgps.sample import sample
+
+
+class Shape(NamedTuple):
+    """A training step's size: particles, dimensions and hidden units."""
+
+    num_particles: int
+    dim: int
+    width: int
+
+
+SHAPES = (Shape(5000, 1, 64), Shape(1000, 8, 128), Shape(200, 2, 64), Shape(100, 2018, 128))
+
+
+def run(out: Path | None, quiet: bool, repeats: int = 3, shapes: tuple[Shape, ...] = SHAPES) -> dict[str, Any]:
+    """Measure, and write `result.json` into the folder `out` if one is given.
+
+    Args:
+        out: A new or empty folder, or None to write nothing.
+        quiet: Whether to say nothing about the progress.
+        repeats: How often each figure is measured; the record holds the median.
+        shapes: The sizes to measure.
+    """
+    if out is not None:
+        storage.check_free(out)
+    rows = []
+    for shape in shapes:
+        if not quiet:
+            print(f"training step at N, D, H = {tuple(shape)}", flush=True)
+        rows.append({"shape": list(shape), **_measure(shape, repeats)})
+    if not quiet:
+        print("mode discovery, setting B, psi = 0.05", flush=True)
+    record = {
+        "command": "pgps bench training-step",
+        "milliseconds_per_training_step": rows,
+        "mode_discovery": [_mode_discovery(seed) for seed in range(repeats)],
+        "repeats": repeats,
+        "versions": {"pgps": __version__, "jax": jax.__version__, "torch": _torch_version()},
+        "machine": {"cpu": platform.processor() or platform.machine(), "cores": os.cpu_count()},
+    }
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+        (out / "result.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    return record
+
+
+def format_table(record: dict[str, Any]) -> str:
+    """The record as a text table."""
+    lines = [f"{'N, D, H':>16} {'pgps':>9} {'PyTorch, as published':>22} {'PyTorch, sum first':>19}   ms per step"]
+    for row in record["milliseconds_per_training_step"]:
+        cells = [f"{row['pgps']:9.3f}"]
+        for name, width in (("torch_published", 22), ("torch_sum_first", 19)):
+            peer = row[name]
+            text = "-" if peer is None else f"{peer:.3f} ({peer / row['pgps']:.1f}x)"
+            cells.append(f"{text:>{width}}")
+        lines.append(f"{', '.join(map(str, row['shape'])):>16} " + " ".join(cells))
+    for done in record["mode_discovery"]:
+        lines.append(
+            f"mode discovery B, psi 0.05, seed {done['seed']}: {done['seconds']:.1f} s after compilation, "
+            f"{done['training_steps']} training steps, score_1 = {done['score_1']:.3f}"
+        )
+    if record["versions"]["torch"] is None:
+        lines.append("PyTorch is not installed, so its columns are empty; run: pip install 'pgps[bench]'")
+    return "\n".join(lines)
+
+
+def _measure(shape: Shape, repeats: int) -> dict[str, float | None]:
+    candidates: dict[str, Callable[[int], None] | None] = {"pgps": _pgps_steps(shape)}
+    has_torch = _torch_version() is not None
+    candidates["torch_published"] = _torch_steps(shape, sum_first=False) if has_torch else None
+    candidates["torch_sum_first"] = _torch_steps(shape, sum_first=True) if has_torch else None
+    return {name: None if steps is None else _milliseconds(steps, repeats) for name, steps in candidates.items()}
+
+
+def _milliseconds(steps: Callable[[int], None], repeats: int) -> float:
+    """Milliseconds per step, from runs long enough for the clock."""
+    steps(2)
+    count, seconds = 2, 0.0
+    while seconds < 0.3:
+        count *= 2
+        seconds = _seconds(steps, count)
+    return 1e3 * statistics.median(_seconds(steps, count) / count for _ in range(repeats))
+
+
+def _seconds(steps: Callable[[int], None], count: int) -> float:
+    start = time.perf_counter()
+    steps(count)
+    return time.perf_counter() - start
+
+
+def _numbers(shape: Shape) -> tuple[np.ndarray, np.ndarray]:
+    """Standard normal particles, and a time derivative for each."""
+    generator = np.random.default_rng(0)
+    particles = generator.standard_normal((shape.num_particles, shape.dim), dtype=np.float32)
+    return particles, generator.standard_normal(shape.num_particles, dtype=np.float32)
+
+
+def _pgps_steps(shape: Shape) -> Callable[[int], None]:
+    """The library's own trainer, on a population with the scores of a standard Gaussian."""
+    particles, derivative = map(jnp.asarray, _numbers(shape))
+    population = Population(particles, derivative, -particles, derivative)
+    field = fields.MLP(shape.width)
+    params = field.init(jax.random.key(0), shape.dim, particles.dtype)
+    trainer = trainers.Gradient(threshold=0.0)
+
+    @jax.jit
+    def train(max_steps: jax.Array, memory: Any) -> jax.Array:
+        limited = eqx.tree_at(lambda trainer: trainer.max_steps, trainer, max_steps)
+        *_, training = limited.fit(jax.random.key(1), jnp.zeros(()), population, field, params, memory)
+        return training.loss
+
+    def steps(count: int) -> None:
+        train(jnp.asarray(count), memory).block_until_ready()
+
+    memory = trainer.init(params)
+    return steps
+
+
+def _torch_steps(shape: Shape, sum_first: bool) -> Callable[[int], None]:
+    """The same step in eager PyTorch."""
+    import torch
+
+    particles, derivative = (torch.from_numpy(array) for array in _numbers(shape))
+    score, target = -particles, derivative - derivative.mean()
+    inner, outer = torch.nn.Linear(shape.dim, shape.width), torch.nn.Linear(shape.width, shape.dim)
+    optimizer = torch.optim.Adam([*inner.parameters(), *outer.parameters()], lr=1e-2)
+
+    def step() -> None:
+        hidden = torch.sigmoid(inner(particles))
+        slope = hidden * (1 - hidden)
+        product = inner.weight * outer.weight.t()
+        if sum_first:
+            divergence = slope @ product.sum(dim=1)
+        else:
+            divergence = (slope.unsqueeze(2) * product.unsqueeze(0)).sum(dim=(1, 2))
+        loss = (((score * outer(hidden)).sum(dim=1) + divergence + target) ** 2).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        # The published loop reads the loss at each step, to compare it with its threshold.
+        loss.item()
+
+    def steps(count: int) -> None:
+        for _ in range(count):
+            step()
+
+    return steps
+
+
+def _mode_discovery(seed: int) -> dict[str, Any]:
+    """The paper's mode discovery (protocols: setting B) from start to end, compiled beforehand by a run of one step."""
+    target, initial = targets.mode_discovery()
+    method = recipes.paper(alpha=1.0, beta=0.8, psi=0.05)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PGPSWarning)
+        for candidate in (eqx.tree_at(lambda method: method.max_steps, method, 1), method):
+            start = time.perf_counter()
+            key = jax.random.key(seed)
+            result = sample(target, initial, key=key, num_particles=5000, method=candidate, progress=False)
+            seconds = time.perf_counter() - start
+    if result.status != Status.COMPLETED:
+        raise RuntimeError(f"the mode-discovery run did not complete: {result.warnings}")
+    return {
+        "seed": seed,
+        "seconds": seconds,
+        "time_steps": len(result.trace["t"]),
+        "training_steps": int(result.trace["training_steps"].sum()),
+        "score_1": float(np.mean(result.particles > 5)),
+    }
+
+
+def _torch_version() -> str | None:
+    if importlib.util.find_spec("torch") is None:
+        return None
+    import torch
+
+    return torch.__version__

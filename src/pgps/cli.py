@@ -1,0 +1,200 @@
+"""The command line. It only translates: every command calls one public function of the library."""
+
+import argparse
+import contextlib
+import inspect
+import shlex
+import sys
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import jax
+
+import pgps
+from pgps import _cli_inputs as inputs
+from pgps import reporting
+from pgps.result import PGPSWarning, Status
+
+_SAMPLE_EXAMPLES = """\
+  pgps sample banana.py:logdensity --dim 2 --initial normal:0,3 --psi 0.05 --langevin-steps 10
+  pgps sample banana.py:logdensity --shape 2,3 --method training-free --out runs/banana
+"""
+_EXAMPLES = f"examples:\n  pgps demo\n{_SAMPLE_EXAMPLES}  pgps bench training-step\n"
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors take one line."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise, and let `main` print it."""
+        raise inputs.MisuseError(f"{message}; see {self.prog} --help")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; returns 0, 1 if a run did not reach its end, 2 for misuse, 130 for Ctrl-C."""
+    argv = list(sys.argv[1:] if argv is None else argv)
+    try:
+        args = _parser().parse_args(argv, argparse.Namespace(asked=shlex.join(["pgps", *argv])))
+        return args.command(args)
+    except inputs.MisuseError as error:
+        print(f"pgps: error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("pgps: interrupted", file=sys.stderr)
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    layout: dict[str, Any] = {"formatter_class": argparse.RawDescriptionHelpFormatter, "allow_abbrev": False}
+    about = "Path-guided particle-based sampling of hard, multimodal densities."
+    parser = _Parser(prog="pgps", description=about, epilog=_EXAMPLES, **layout)
+    parser.add_argument("--version", action="version", version=f"pgps {pgps.__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+
+    demo = commands.add_parser("demo", help="make the paper's Figure 1", description=_demo.__doc__, **layout)
+    demo.set_defaults(command=_demo)
+
+    epilog = f"examples:\n{_SAMPLE_EXAMPLES}"
+    sample = commands.add_parser(
+        "sample", help="sample a density of your own", description=_sample.__doc__, epilog=epilog, **layout
+    )
+    sample.set_defaults(command=_sample)
+    _add_sample_options(sample)
+
+    bench = commands.add_parser("bench", help="measure speed", description=_bench.__doc__, **layout)
+    bench.add_argument("benchmark", choices=["training-step"], help="what to measure")
+    bench.add_argument("--repeats", type=inputs.whole(1), metavar="N", help="measurements of each", **_UNSET)
+    bench.set_defaults(command=_bench)
+
+    for command, remark in ((demo, ""), (sample, ""), (bench, "; timings do not depend on it")):
+        _add_common_options(command, remark)
+    return parser
+
+
+# An option that is left out is not passed on, so that defaults are stated once, in the library.
+_UNSET: dict[str, Any] = {"default": argparse.SUPPRESS}
+
+
+def _add_common_options(parser: argparse.ArgumentParser, seed_remark: str) -> None:
+    group = parser.add_argument_group("common options")
+    seed_help = f"random seed (default: %(default)s){seed_remark}"
+    group.add_argument("--seed", type=inputs.whole(0, 2**32 - 1), default=0, metavar="N", help=seed_help)
+    group.add_argument("--out", type=Path, metavar="DIR", help="a new or empty folder (default: a new one in runs/)")
+    group.add_argument("--quiet", action="store_true", help="print the path of the report, and warnings, but no more")
+
+
+def _add_sample_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "target", metavar="FILE.py:function", help="a function of one particle that returns its log-density"
+    )
+    shape = parser.add_mutually_exclusive_group(required=True)
+    shape.add_argument(
+        "--dim", type=inputs.whole(1, inputs.LARGEST), metavar="D", help="a particle is a vector of D numbers"
+    )
+    shape.add_argument("--shape", type=inputs.shape, metavar="2,3", help="a particle is an array of this shape")
+    law_help = "where particles start: normal:MEAN,SCALE or uniform:LOW,HIGH (default: %(default)s)"
+    parser.add_argument("--initial", default="normal:0,1", metavar="LAW", help=law_help)
+    num_particles = inspect.signature(pgps.sample).parameters["num_particles"].default
+    particles_help = f"how many particles (default: {num_particles})"
+    parser.add_argument(
+        "--particles",
+        dest="num_particles",
+        type=inputs.whole(2, inputs.LARGEST),
+        metavar="N",
+        help=particles_help,
+        **_UNSET,
+    )
+    parser.add_argument("--method", choices=inputs.METHODS, default="paper", help="(default: %(default)s)")
+    group = parser.add_argument_group("options of the method, with the default of each method that has them")
+    for name, (flag, kind, text) in inputs.OPTIONS.items():
+        metavar, option_help = kind.__name__.upper(), f"{text} ({inputs.option_defaults(name)})"
+        group.add_argument(flag, dest=name, type=kind, metavar=metavar, help=option_help, **_UNSET)
+
+
+def _demo(args: argparse.Namespace) -> int:
+    """Make the paper's Figure 1: two modes, sampled by Langevin dynamics and by PGPS."""
+    from pgps.experiments import figure1
+
+    _check_before_running(args)
+    announce = None if args.quiet else lambda name: print(f"running {name}", file=sys.stderr)
+    with _doubts_kept_for_later():
+        figure = figure1.run(jax.random.key(args.seed), progress=_progress(args), announce=announce)
+    folder = args.out or inputs.next_free("demo")
+    with inputs.writing(folder):
+        report = figure1.save(figure, folder, asked=args.asked, seed=args.seed)
+    if not args.quiet:
+        for name, *cells in (figure1.TABLE_HEAD, *figure.table()):
+            print(f"{name:<20}" + "".join(f"{cell:>13}" for cell in cells))
+        verdict = figure1.judge(figure)
+        print(f"{verdict.headline} {verdict.text}")
+    _print_doubts(figure.warnings)
+    print(report)
+    return _exit_code(*figure.runs.values())
+
+
+def _sample(args: argparse.Namespace) -> int:
+    """Sample the log-density that a function in a Python file computes, and write a report."""
+    _check_before_running(args)
+    method = inputs.make_method(args.method, {name: getattr(args, name) for name in inputs.OPTIONS if name in args})
+    initial = inputs.make_law(args.initial, args.shape or (args.dim,))
+    logdensity_fn = inputs.load_function(args.target)
+    chosen = {"num_particles": args.num_particles} if "num_particles" in args else {}
+    names = {"logdensity_fn": args.target, "num_particles": "--particles"}
+    with inputs.misuse(names), _doubts_kept_for_later():
+        key = jax.random.key(args.seed)
+        result = pgps.sample(logdensity_fn, initial, key=key, method=method, progress=_progress(args), **chosen)
+    folder = args.out or inputs.next_free("sample")
+    with inputs.writing(folder):
+        report = reporting.save_run(result, folder, args.asked)
+    if args.quiet:
+        _print_doubts(result.warnings)
+    else:
+        print(result.summary())
+    print(report)
+    return _exit_code(result)
+
+
+def _bench(args: argparse.Namespace) -> int:
+    """Measure the speed of training steps, next to the same steps in eager PyTorch where it is installed."""
+    from pgps.benchmarks import training_step
+
+    inputs.check_output(args.out)
+    chosen = {"repeats": args.repeats} if "repeats" in args else {}
+    folder = args.out or inputs.next_free("bench")
+    with inputs.writing(folder):
+        record = training_step.run(folder, args.quiet, **chosen)
+    if not args.quiet:
+        print(training_step.format_table(record))
+    print(folder / "result.json")
+    return 0
+
+
+def _check_before_running(args: argparse.Namespace) -> None:
+    try:
+        reporting.check_installed()
+    except ModuleNotFoundError as error:
+        raise inputs.MisuseError(str(error)) from None
+    inputs.check_output(args.out)
+
+
+def _progress(args: argparse.Namespace) -> bool | None:
+    return False if args.quiet else None
+
+
+@contextlib.contextmanager
+def _doubts_kept_for_later() -> Iterator[None]:
+    """Hold back Python's own printing of doubts: they are stored in results, and shown from there."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PGPSWarning)
+        yield
+
+
+def _print_doubts(doubts: Sequence[str]) -> None:
+    for doubt in doubts:
+        print(f"pgps: warning: {doubt}", file=sys.stderr)
+
+
+def _exit_code(*results: pgps.Result) -> int:
+    return 0 if all(result.status == Status.COMPLETED for result in results) else 1

@@ -1,0 +1,134 @@
+"""Algorithm 3 against a plain transcription of it, Langevin dynamics, and the contract that all methods keep."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import pgps
+from helpers import METHODS
+from pgps.density import Problem
+
+
+def skewed(x):
+    return -0.5 * jnp.sum((x - jnp.array([1.0, -2.0])) ** 2 / jnp.array([0.5, 2.0]))
+
+
+def transcription(key, method, initial, logdensity, num_particles):
+    """Algorithms 1-3 as one would write them down: Python loops, autodiff, no reuse. Returns particles and times."""
+    path, trainer, langevin = method.path, method.trainer, method.adjustment
+
+    def log_path(t, x):
+        a, b = 1 - path.alpha * t, path.beta + (1 - path.beta) * t
+        return (1 - t) * initial.logdensity(a * x) + t * logdensity(x / b)
+
+    def network(theta, x):
+        (W1, b1), (W2, b2) = theta
+        return W2 @ jax.nn.sigmoid(W1 @ x + b1) + b2
+
+    def loss(theta, t, particles):
+        def derivative(x):
+            return jax.grad(log_path)(t, x)
+
+        def residual(x):
+            score = jax.grad(log_path, argnums=1)(t, x)
+            divergence = jnp.trace(jax.jacfwd(lambda x: network(theta, x))(x))
+            return derivative(x) + score @ network(theta, x) + divergence
+
+        center = jnp.mean(jax.vmap(derivative)(particles))
+        return jnp.mean((jax.vmap(residual)(particles) - center) ** 2)
+
+    loss_and_gradient = jax.jit(jax.value_and_grad(loss))
+    key_init, key_steps = jax.random.split(key)
+    key_particles, key_field = jax.random.split(key_init)
+    x = Problem.of(logdensity, initial).draw(key_particles, num_particles)
+    params = method.field.init(key_field, 2, x.dtype)
+    theta = ((params.hidden[0].weight.T, params.hidden[0].bias), tuple(params.output))
+    optimizer = optax.adam(trainer.learning_rate)
+    moments = optimizer.init(theta)
+    t, times = 0.0, []
+    while t < 1:
+        _, key_adjust = jax.random.split(jax.random.fold_in(key_steps, len(times)))
+        for _ in range(trainer.max_steps):
+            _, gradient = loss_and_gradient(theta, t, x)
+            updates, moments = optimizer.update(gradient, moments)
+            theta = optax.apply_updates(theta, updates)
+            if loss_and_gradient(theta, t, x)[0] < trainer.threshold:
+                break
+        phi = jax.vmap(lambda x, theta=theta: network(theta, x))(x)
+        dt = len(x) * method.stepper.psi / float(jnp.sum(jnp.linalg.norm(phi, axis=1)))
+        dt = min(dt, 1 - t, method.stepper.max_dt)
+        x, t = x + dt * phi, t + dt
+        times.append(t)
+        for k in range(langevin.num_steps):
+            xi = jax.random.normal(jax.random.fold_in(key_adjust, k), x.shape, x.dtype)
+            score = jax.vmap(jax.grad(log_path, argnums=1), in_axes=(None, 0))(t, x)
+            x = x + langevin.step_size * score + np.sqrt(2 * langevin.step_size) * xi
+    return x, times
+
+
+@pytest.mark.filterwarnings("ignore::pgps.PGPSWarning")
+@pytest.mark.parametrize("threshold", [1e-6, 9.0])
+def test_algorithm_3_equals_its_transcription(x64, threshold):
+    initial = pgps.Normal(0.0, 1.5, shape=(2,))
+    method = pgps.paper(
+        0.6, 0.7, 0.4, max_dt=0.3, width=5, max_training_steps=12, threshold=threshold, langevin_steps=2
+    )
+    key = jax.random.key(3)
+    result = pgps.sample(skewed, initial, key=key, num_particles=20, method=method)
+    particles, times = transcription(key, method, initial, skewed, 20)
+    np.testing.assert_allclose(result.trace["t"], times, rtol=1e-9)
+    np.testing.assert_allclose(result.particles, particles, rtol=1e-7, atol=1e-8)
+    if threshold == 9.0:
+        # Both ways out of the training loop were taken.
+        assert 1 <= result.trace["training_steps"].min() < result.trace["training_steps"].max() == 12
+
+
+def test_langevin_dynamics_equals_its_formula(x64):
+    initial = pgps.Normal(0.0, 1.0, shape=(2,))
+    method = pgps.methods.Langevin(step_size=0.05, num_steps=3)
+    key_init, key_steps = jax.random.split(jax.random.key(0))
+    x = Problem.of(skewed, initial).draw(key_init, 6)
+    for k in range(3):
+        xi = jax.random.normal(jax.random.fold_in(key_steps, k), x.shape, x.dtype)
+        x = x + 0.05 * jax.vmap(jax.grad(skewed))(x) + np.sqrt(0.1) * xi
+    result = pgps.sample(skewed, initial, key=jax.random.key(0), num_particles=6, method=method)
+    np.testing.assert_allclose(result.particles, x, rtol=1e-12)
+    assert result.num_evaluations.gradients == 6 * 4
+
+
+def test_a_short_langevin_run_is_the_start_of_a_long_one():
+    initial = pgps.Normal(0.0, 1.0, shape=(2,))
+    seen = {}
+    pgps.sample(
+        skewed,
+        initial,
+        key=jax.random.key(0),
+        num_particles=5,
+        method=pgps.methods.Langevin(0.05, 20),
+        callback=lambda snapshot: seen.update({snapshot.num_steps: snapshot.particles}),
+    )
+    short = pgps.sample(skewed, initial, key=jax.random.key(0), num_particles=5, method=pgps.methods.Langevin(0.05, 8))
+    np.testing.assert_array_equal(seen[8], short.particles)
+
+
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.filterwarnings("ignore::pgps.PGPSWarning")
+def test_contract(name):
+    """Every method: completes, same key same result, ends at t = 1, counts evaluations, keeps shapes."""
+    runs = [
+        pgps.sample(
+            skewed, pgps.Normal(0.0, 1.0, shape=(2,)), key=jax.random.key(1), num_particles=12, method=METHODS[name]
+        )
+        for _ in range(2)
+    ]
+    np.testing.assert_array_equal(runs[0].particles, runs[1].particles)
+    result = runs[0]
+    assert result.status == pgps.Status.COMPLETED
+    assert result.t == 1.0 == result.trace["t"][-1]
+    assert np.all(np.diff(result.trace["t"]) > 0)
+    assert result.particles.shape == (12, 2)
+    assert np.all(np.isfinite(result.particles))
+    assert result.num_evaluations.total >= 12
+    assert result.summary()

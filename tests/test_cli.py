@@ -1,0 +1,315 @@
+"""The command line: each command end to end, and one line for each misuse."""
+
+import inspect
+import json
+import sys
+from pathlib import Path
+
+import equinox as eqx
+import jax
+import numpy as np
+import pytest
+
+import pgps
+from pgps import recipes
+from pgps.cli import main
+from pgps.experiments import figure1
+
+TARGET = """\
+import jax.numpy as jnp
+from neighbour import SCALE
+
+CONSTANT = 3
+
+def logdensity(x):
+    return -0.5 * jnp.sum((x / SCALE) ** 2)
+
+def vector(x):
+    return -x
+
+def fails(x):
+    raise RuntimeError("first line\\nsecond line")
+
+def nowhere(x):
+    return jnp.sum(x) * jnp.nan
+
+def nan_on_the_way(x):
+    return jnp.where(x[0] > -1, jnp.nan, -0.5 * jnp.sum(x**2))
+"""
+FAST = ["--method", "training-free", "--dt", "0.1", "--langevin-steps", "20", "--particles", "300"]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    (tmp_path / "target.py").write_text(TARGET)
+    (tmp_path / "neighbour.py").write_text("SCALE = 0.5\n")
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path
+    for name in [name for name in sys.modules if name == "neighbour" or name.startswith("pgps_target_")]:
+        del sys.modules[name]
+
+
+def misuse(command: str, capsys: pytest.CaptureFixture[str]) -> str:
+    """Run a command that is wrong: it must say so in one line, and write nothing."""
+    before = set(Path().rglob("*.*"))
+    assert main(command.split()) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("pgps: error: ")
+    assert captured.err.count("\n") == 1
+    assert {path for path in Path().rglob("*.*") if "__pycache__" not in path.parts} == before
+    return captured.err
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("", ["COMMAND", "--help"]),
+        ("nonsense", ["'nonsense'", "demo", "sample", "bench"]),
+        ("demo extra", ["extra"]),
+        ("demo --seed -1", ["--seed", "'-1'", "at least 0"]),
+        ("demo --seed 4294967296", ["--seed", "'4294967296'", "at most 4294967295"]),
+        ("demo --seed x", ["--seed", "'x'"]),
+        ("bench", ["benchmark"]),
+        ("bench other", ["'other'", "training-step"]),
+        ("bench training-step --repeats 0", ["--repeats", "'0'"]),
+        ("sample", ["FILE.py:function"]),
+        ("sample target.py:logdensity", ["--dim", "--shape"]),
+        ("sample target.py:logdensity --dim 0", ["--dim", "'0'"]),
+        ("sample target.py:logdensity --dim 2 --shape 2", ["--dim", "--shape"]),
+        ("sample target.py:logdensity --shape 2,x", ["--shape", "'2,x'"]),
+        ("sample target.py:logdensity --shape 2,", ["--shape", "'2,'"]),
+    ],
+)
+@pytest.mark.usefixtures("folder")
+def test_a_command_that_cannot_be_parsed(capsys, command, words):
+    error = misuse(command, capsys)
+    assert all(word in error for word in words), error
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ("--initial gamma:1,2", ["--initial", "'gamma:1,2'", "normal:MEAN,SCALE"]),
+        ("--initial normal", ["--initial", "'normal'"]),
+        ("--initial normal:0,1,2", ["--initial", "'normal:0,1,2'"]),
+        ("--initial normal:0,-1", ["--initial normal:0,-1", "scale", "-1.0", "above 0"]),
+        ("--initial normal:nan,1", ["--initial normal:nan,1", "mean", "finite"]),
+        ("--initial uniform:2,1", ["--initial uniform:2,1", "low", "exchange"]),
+        ("--particles 1", ["--particles", "'1'", "at least 2"]),
+        ("--particles 1e3", ["--particles", "'1e3'"]),
+        ("--particles 100000000000000000000", ["--particles", "at most 2147483647"]),
+        ("--alpha 2", ["--alpha", "2.0", "[0, 1]"]),
+        ("--beta 0", ["--beta", "0.0", "(0, 1]"]),
+        ("--psi -1", ["--psi", "-1.0", "above 0"]),
+        ("--psi nan", ["--psi", "nan"]),
+        ("--psi x", ["--psi", "'x'"]),
+        ("--width 0", ["--width", "0"]),
+        ("--max-training-steps 0", ["--max-training-steps", "0"]),
+        ("--langevin-steps -1", ["--langevin-steps", "-1"]),
+        ("--final-langevin-steps -1", ["--final-langevin-steps", "-1"]),
+        ("--langevin-steps 1 --step-size 0", ["--step-size", "0.0"]),
+        ("--langevin-steps 1 --langevin-every 2", ["--langevin-every", "2.0"]),
+        ("--step-size 0.1", ["--step-size", "0.1", "add --langevin-steps"]),
+        ("--langevin-every 0.1 --langevin-steps 0", ["--langevin-every", "0.1", "add --langevin-steps"]),
+        ("--dt 0.1", ["--dt", "--method paper", "use --method training-free"]),
+        ("--method training-free --psi 1", ["--psi", "--method training-free", "use --method paper"]),
+        ("--method training-free --dt 0", ["--dt", "0.0"]),
+        ("--method other", ["--method", "'other'", "training-free"]),
+        ("--alph 1", ["--alph"]),
+    ],
+)
+@pytest.mark.usefixtures("folder")
+def test_an_option_of_sample_that_is_wrong(capsys, options, words):
+    error = misuse(f"sample target.py:logdensity --dim 2 {options}", capsys)
+    assert all(word in error for word in words), error
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        ("target.py", ["'target.py'", "a file and a function"]),
+        ("target.py:", ["'target.py:'"]),
+        (":logdensity", ["':logdensity'"]),
+        ("missing.py:f", ["missing.py", "check the path"]),
+        (".:f", ["exists"]),
+        ("data.txt:f", ["data.txt", ".py"]),
+        ("unimportable.py:f", ["unimportable.py", "ModuleNotFoundError", "no_such_module"]),
+        ("unparsable.py:f", ["unparsable.py", "SyntaxError", "line 1"]),
+        ("exits.py:f", ["exits.py", "SystemExit", "3"]),
+        ("target.py:missing", ["'missing'", "logdensity", "vector"]),
+        ("target.py:CONSTANT", ["'CONSTANT'", "is 3"]),
+        ("target.py:vector", ["target.py:vector", "scalar", "float32[2]"]),
+        ("target.py:fails", ["target.py:fails", "first line"]),
+        ("target.py:nowhere", ["target.py:nowhere", "nan", "300 particles"]),
+    ],
+)
+def test_a_target_that_cannot_be_sampled(folder, capsys, target, words):
+    (folder / "data.txt").write_text("f = 1\n")
+    (folder / "unimportable.py").write_text("import no_such_module\n")
+    (folder / "unparsable.py").write_text("def f(:\n")
+    (folder / "exits.py").write_text("import sys\nsys.exit(3)\n")
+    error = misuse(f"sample {target} --dim 2 {' '.join(FAST)}", capsys)
+    assert all(word in error for word in words), error
+    assert "second line" not in error
+
+
+@pytest.mark.parametrize("command", ["demo", "sample target.py:logdensity --dim 2", "bench training-step"])
+def test_an_output_folder_that_cannot_be_used(folder, capsys, command):
+    (folder / "full").mkdir()
+    (folder / "full" / "precious.txt").write_text("keep")
+    assert "full holds files" in misuse(f"{command} --out full", capsys)
+    assert "is a file" in misuse(f"{command} --out target.py", capsys)
+    assert "target.py" in misuse(f"{command} --out target.py/below", capsys)
+    assert (folder / "full" / "precious.txt").read_text() == "keep"
+    (folder / "runs").write_text("a file in the way")
+    assert "runs" in misuse(command, capsys)
+
+
+@pytest.mark.parametrize("command", ["demo", "sample target.py:logdensity --dim 2"])
+@pytest.mark.parametrize("module", ["matplotlib", "jinja2", "PIL"])
+@pytest.mark.usefixtures("folder")
+def test_the_extra_is_asked_for_before_anything_runs(capsys, monkeypatch, command, module):
+    monkeypatch.setitem(sys.modules, module, None)
+    monkeypatch.setattr(pgps, "sample", lambda *_args, num_particles=0, **_kwargs: pytest.fail(f"{num_particles}"))
+    monkeypatch.setattr(figure1, "run", lambda *_args, **_kwargs: pytest.fail("sampled"))
+    assert "pip install 'pgps[report]'" in misuse(command, capsys)
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_failure_on_the_device_is_one_line(capsys, monkeypatch):
+    def run_out(*_args, num_particles=0, **_kwargs):
+        raise jax.errors.JaxRuntimeError(
+            f"RESOURCE_EXHAUSTED: Out of memory allocating {num_particles} bytes.\nmore\nlines"
+        )
+
+    monkeypatch.setattr(pgps, "sample", run_out)
+    assert "Out of memory allocating 0 bytes)" in misuse("sample target.py:logdensity --dim 2", capsys)
+
+
+def test_version_and_help(capsys):
+    for argument in ("--version", "--help", "sample --help", "demo --help", "bench --help"):
+        with pytest.raises(SystemExit) as end:
+            main(argument.split())
+        assert end.value.code == 0
+    text = capsys.readouterr().out
+    assert text.startswith(f"pgps {pgps.__version__}\n")
+    assert "pgps sample banana.py:logdensity --dim 2" in text
+    # The recipes' own defaults, not copies of them.
+    steps = inspect.signature(recipes.paper).parameters["max_training_steps"].default
+    assert f"(paper: {steps})" in " ".join(text.split())
+
+
+@pytest.mark.usefixtures("folder")
+def test_sample_writes_the_next_free_folder_and_says_where(capsys):
+    Path("runs/sample-1").mkdir(parents=True)
+    assert main(["sample", "target.py:logdensity", "--dim", "2", *FAST]) == 0
+    captured = capsys.readouterr()
+    lines = captured.out.splitlines()
+    assert lines[0].startswith("PGPS: completed, t = 1 after 10 steps")
+    assert lines[-1] == str(Path("runs/sample-2/report.html"))
+    assert captured.err == ""
+    assert list(Path("runs/sample-1").iterdir()) == []
+    files = {path.name for path in Path("runs/sample-2").iterdir()}
+    assert files == {"report.html", "result.json", "particles.npz", "marginals.png"}
+
+    result = pgps.load("runs/sample-2")
+    assert result.particles.shape == (300, 2)
+    # The target's standard deviation, which the neighbouring file sets; four standard errors of 600 numbers, and
+    # Langevin steps of 0.01 on a variance of 0.25 add 1 %.
+    assert np.std(result.particles) == pytest.approx(0.5, abs=4 * 0.5 / np.sqrt(1200) + 0.03)
+    assert not any(Path(entry) == Path.cwd() for entry in sys.path if entry)
+
+
+@pytest.mark.usefixtures("folder")
+def test_sample_passes_its_options_on(capsys, monkeypatch):
+    calls = []
+
+    def record(logdensity_fn, initial, *, num_particles=0, **settings):
+        calls.append((logdensity_fn, initial, num_particles, settings))
+        raise ValueError("method seen")
+
+    monkeypatch.setattr(pgps, "sample", record)
+    options = {"alpha": 0.5, "beta": 0.25, "psi": 2.0, "max_dt": 0.5, "width": 3, "learning_rate": 0.2}
+    options |= {"max_training_steps": 4, "threshold": 0.5, "langevin_steps": 2, "langevin_every": 0.1}
+    options |= {"final_langevin_steps": 9}
+    flags = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in options.items())
+    command = "sample target.py:logdensity --shape 2,3 --initial uniform:-1,2 --particles 20 --seed 7 --quiet"
+    assert "method seen" in misuse(f"{command} {flags} --step-size 0.03", capsys)
+    [(function, initial, num_particles, settings)] = calls
+    assert function(np.ones(2)) == -4
+    assert eqx.tree_equal(initial, pgps.Uniform(-1.0, 2.0, shape=(2, 3)))
+    assert num_particles == 20
+    assert settings["key"] == jax.random.key(7)
+    assert settings["progress"] is False
+    assert settings["method"] == pgps.paper(**options, langevin_step_size=0.03)
+
+
+@pytest.mark.usefixtures("folder")
+def test_an_option_left_out_is_left_to_the_library(capsys, monkeypatch):
+    calls = []
+
+    def record(*_args, num_particles="left out", **settings):
+        calls.append((num_particles, settings["method"], settings["progress"]))
+        raise ValueError("method seen")
+
+    monkeypatch.setattr(pgps, "sample", record)
+    for method in ("paper", "training-free"):
+        misuse(f"sample target.py:logdensity --dim 2 --method {method}", capsys)
+    assert calls == [("left out", pgps.paper(), None), ("left out", pgps.training_free(), None)]
+
+
+@pytest.mark.usefixtures("folder")
+def test_doubts_are_never_lost(capsys):
+    command = "sample target.py:logdensity --dim 2 --particles 50 --max-training-steps 1 --psi 1 --out new --quiet"
+    assert main(command.split()) == 0
+    captured = capsys.readouterr()
+    assert captured.out == f"{Path('new/report.html')}\n"
+    assert captured.err.startswith("pgps: warning: training ended above its threshold")
+    assert "training ended above its threshold" in Path("new/report.html").read_text()
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_run_that_fails_on_the_way_is_reported_and_exits_with_1(capsys):
+    assert main(["sample", "target.py:nan_on_the_way", "--dim", "2", "--initial", "normal:-2,0.3", *FAST]) == 1
+    captured = capsys.readouterr()
+    assert "nonfinite_density" in captured.out
+    report = Path(captured.out.splitlines()[-1])
+    assert "Not usable." in report.read_text()
+    assert json.loads((report.parent / "result.json").read_text())["status"] == "NONFINITE_DENSITY"
+
+
+@pytest.mark.usefixtures("folder")
+def test_interrupting_the_demo_writes_nothing(capsys, monkeypatch):
+    def interrupt(*_args, **_kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(figure1, "run", interrupt)
+    assert main(["demo"]) == 130
+    assert not Path("runs").exists()
+    assert capsys.readouterr().err == "pgps: interrupted\n"
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_disk_that_fails_is_one_line(capsys, monkeypatch):
+    def fail(*_args, **_kwargs):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(figure1, "run", lambda *_args, **_kwargs: None)
+    monkeypatch.setattr(figure1, "save", fail)
+    error = misuse("demo --quiet --out somewhere", capsys)
+    assert "--out somewhere" in error
+    assert "No space left on device" in error
+
+
+@pytest.mark.usefixtures("folder")
+def test_bench_hands_over_to_the_benchmark(capsys, monkeypatch):
+    from pgps.benchmarks import training_step
+
+    calls = []
+    monkeypatch.setattr(training_step, "run", lambda *args, **kwargs: calls.append((args, kwargs)) or {})
+    monkeypatch.setattr(training_step, "format_table", lambda _record: "the table")
+    assert main(["bench", "training-step"]) == 0
+    assert main(["bench", "training-step", "--quiet", "--out", "here", "--repeats", "2", "--seed", "1"]) == 0
+    assert capsys.readouterr().out == f"the table\n{Path('runs/bench-1/result.json')}\n{Path('here/result.json')}\n"
+    assert calls == [((Path("runs/bench-1"), False), {}), ((Path("here"), True), {"repeats": 2})]

@@ -1,0 +1,180 @@
+"""Particles as flat vectors and back, the two ends of a path, populations, and counts of evaluations."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from helpers import LAWS, assert_close, box_problem, bumpy, normal_array, over, tree_problem
+from pgps import Normal
+from pgps.density import Evaluations, Population, Problem, Structure, evaluate_target
+
+
+class Point(NamedTuple):
+    x: Any
+    rest: Any
+
+
+TREES: dict[str, Any] = {
+    "vector": np.arange(3.0),
+    "scalar": np.array(2.5),
+    "matrix": np.arange(6.0).reshape(2, 3),
+    "dict": {"w": np.arange(4.0).reshape(2, 2), "b": np.array(-1.0)},
+    "nested": Point(np.arange(2.0), [np.array(5.0), {"a": np.arange(3.0)}]),
+    "with-none": (np.arange(2.0), None, np.zeros((0,))),
+}
+
+
+def as_float32(tree: Any) -> Any:
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), tree)
+
+
+class TestStructure:
+    """A pytree of arrays as one vector."""
+
+    @over("tree", TREES)
+    def test_round_trip(self, tree: Any):
+        particle = as_float32(tree)
+        structure = Structure.of(particle)
+        flat = structure.ravel(particle)
+        assert flat.shape == (structure.dim,)
+        np.testing.assert_array_equal(flat, np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(tree)]))
+        back = structure.unravel(flat)
+        assert_close(back, particle, 0.0)
+        assert [leaf.shape for leaf in jax.tree.leaves(back)] == [leaf.shape for leaf in jax.tree.leaves(particle)]
+
+    @over("tree", TREES)
+    def test_there_is_a_name_for_each_coordinate(self, tree: Any):
+        structure = Structure.of(as_float32(tree))
+        assert len(structure.names) == structure.dim
+        assert len(set(structure.names)) == structure.dim
+
+    def test_names_say_where_a_coordinate_is(self):
+        names = lambda tree: Structure.of(as_float32(tree)).names  # noqa: E731
+        assert names(TREES["vector"]) == ["x[0]", "x[1]", "x[2]"]
+        assert names(TREES["scalar"]) == ["x"]
+        assert names(TREES["matrix"]) == ["x[0,0]", "x[0,1]", "x[0,2]", "x[1,0]", "x[1,1]", "x[1,2]"]
+        assert names(TREES["dict"]) == ["['b']", "['w'][0,0]", "['w'][0,1]", "['w'][1,0]", "['w'][1,1]"]
+        assert names(TREES["nested"])[2:4] == [".rest[0]", ".rest[1]['a'][0]"]
+        # The name of each coordinate leads to its value.
+        tree = {"w": np.arange(4.0).reshape(2, 2), "b": np.array(-1.0)}
+        flat = Structure.of(as_float32(tree)).ravel(as_float32(tree))
+        assert [float(eval(f"tree{name}", {"tree": tree})) for name in names(tree)] == flat.tolist()
+
+    def test_it_can_be_read_off_shapes(self):
+        shapes = {"a": jax.ShapeDtypeStruct((2,), jnp.float32), "b": jax.ShapeDtypeStruct((), jnp.float32)}
+        assert Structure.of(shapes) == Structure.of({"a": jnp.zeros(2), "b": jnp.zeros(())})
+
+    def test_one_dtype_holds_all_and_each_leaf_keeps_its_own(self):
+        particle = {"a": jnp.ones(2, jnp.float16), "b": jnp.full((), 0.1, jnp.float32)}
+        structure = Structure.of(particle)
+        assert structure.dtype == jnp.float32
+        assert structure.ravel(particle).dtype == jnp.float32
+        back = structure.unravel(structure.ravel(particle))
+        assert (back["a"].dtype, back["b"].dtype) == (jnp.float16, jnp.float32)
+        assert_close(back, particle, 0.0)
+
+    def test_a_number_fills_its_leaf_or_all_of_them(self):
+        structure = Structure.of({"a": jnp.zeros(2), "b": jnp.zeros(())})
+        np.testing.assert_array_equal(structure.ravel(1.5), [1.5, 1.5, 1.5])
+        np.testing.assert_array_equal(structure.ravel({"a": 1.5, "b": 2}), [1.5, 1.5, 2.0])
+        assert structure.ravel(2).dtype == jnp.float32
+
+    def test_another_pytree_does_not_fit(self):
+        structure = Structure.of({"a": jnp.zeros(2), "b": jnp.zeros(())})
+        with pytest.raises(ValueError, match="[Kk]ey"):
+            structure.ravel({"a": jnp.zeros(2), "c": jnp.zeros(())})
+        with pytest.raises(ValueError, match="broadcast"):
+            structure.ravel({"a": jnp.zeros(3), "b": 0.0})
+
+    def test_it_works_on_many_particles_under_vmap(self):
+        structure = Structure.of({"a": jnp.zeros(2), "b": jnp.zeros(())})
+        particles = jax.jit(jax.vmap(structure.unravel))(normal_array(5, 3))
+        assert particles["a"].shape == (5, 2)
+        assert_close(jax.vmap(structure.ravel)(particles), normal_array(5, 3), 0.0)
+
+
+class TestProblem:
+    """The two ends of a path on flat vectors."""
+
+    @pytest.mark.usefixtures("x64")
+    def test_ends_are_the_users_functions(self):
+        problem = tree_problem()
+        x = normal_array(5)
+        particle = {"b": x[0], "w": x[1:].reshape(2, 2)}
+        assert_close(problem.log_target(x), bumpy(particle))
+        assert_close(problem.log_initial(x), problem.initial.logdensity(particle))
+        assert_close(problem.center, jnp.array([0.4, -0.6, -0.6, -0.6, -0.6]))
+
+    def test_draws_are_the_laws(self):
+        problem = tree_problem()
+        draws = problem.draw(jax.random.key(1), 4)
+        assert draws.shape == (4, 5)
+        for key, draw in zip(jax.random.split(jax.random.key(1), 4), draws, strict=True):
+            assert_close(problem.structure.unravel(draw), problem.initial.sample(key), 1e-6)
+
+    @over("make_law", LAWS)
+    def test_every_law_makes_a_problem(self, make_law: Any):
+        problem = Problem.of(bumpy, make_law())
+        shapes = jax.eval_shape(lambda: (problem.draw(jax.random.key(0), 3), problem.log_initial(problem.center)))
+        assert shapes[0].shape == (3, problem.structure.dim)
+        assert shapes[1].shape == ()
+        assert problem.center.shape == (problem.structure.dim,)
+
+    def test_the_targets_value_takes_the_particles_dtype(self):
+        problem = Problem.of(lambda x: jnp.sum(x).astype(jnp.float16), Normal(shape=(2,)))
+        assert problem.log_target(jnp.ones(2)).dtype == jnp.float32
+
+
+class TestPopulation:
+    """Which particles count."""
+
+    def test_outside_the_support_there_is_no_slope(self):
+        population = Population.of(
+            jnp.zeros((2, 3)), jnp.array([-jnp.inf, 0.0]), jnp.array([[jnp.nan] * 3, [1.0, 2.0, 3.0]]), jnp.zeros(2)
+        )
+        np.testing.assert_array_equal(population.score, [[0.0, 0.0, 0.0], [1.0, 2.0, 3.0]])
+
+    @pytest.mark.parametrize(
+        ("logdensity", "score", "time_derivative", "alive", "faulty"),
+        [
+            (-1.0, 0.5, 0.1, True, False),
+            (-np.inf, 0.5, 0.1, False, False),
+            (-np.inf, np.nan, np.nan, False, False),
+            (-np.inf, np.inf, np.inf, False, False),
+            (np.nan, 0.5, 0.1, False, True),
+            (np.inf, 0.5, 0.1, True, True),
+            (-1.0, np.nan, 0.1, True, True),
+            (-1.0, np.inf, 0.1, True, True),
+            (-1.0, 0.5, np.nan, True, True),
+            (-1.0, 0.5, -np.inf, True, False),
+        ],
+    )
+    def test_alive_and_faulty(self, logdensity: float, score: float, time_derivative: float, alive: bool, faulty: bool):
+        population = Population.of(
+            jnp.zeros((1, 2)), jnp.array([logdensity]), jnp.array([[0.0, score]]), jnp.array([time_derivative])
+        )
+        assert population.alive.tolist() == [alive]
+        assert population.faulty.tolist() == [faulty]
+        usable = alive and bool(np.isfinite(time_derivative))
+        assert population.usable.tolist() == [usable]
+
+    def test_lost(self):
+        particles = jnp.array([[0.0, 1.0], [jnp.nan, 0.0], [0.0, -jnp.inf]])
+        population = Population.of(particles, jnp.zeros(3), jnp.zeros((3, 2)), jnp.zeros(3))
+        assert population.lost.tolist() == [False, True, True]
+
+    @pytest.mark.usefixtures("x64")
+    def test_evaluating_the_target_alone(self):
+        problem, particles = box_problem(), normal_array(4, 2)
+        population = evaluate_target(particles, problem)
+        value, score = jax.vmap(jax.value_and_grad(bumpy))(particles)
+        assert_close((population.particles, population.logdensity, population.score), (particles, value, score))
+        assert not np.any(population.time_derivative)
+
+
+def test_evaluations_add_up():
+    total = Evaluations(gradients=2) + Evaluations(values=3, gradients=jnp.asarray(4))
+    assert (total.values, total.gradients, total.total) == (3, 6, 9)
