@@ -310,6 +310,9 @@ def test_bench_hands_over_to_the_benchmark(capsys, monkeypatch):
     monkeypatch.setattr(training_step, "run", lambda *args, **kwargs: calls.append((args, kwargs)) or {})
     monkeypatch.setattr(training_step, "format_table", lambda _record: "the table")
     assert main(["bench", "training-step"]) == 0
-    assert main(["bench", "training-step", "--quiet", "--out", "here", "--repeats", "2", "--seed", "1"]) == 0
+    assert main(["bench", "training-step", "--quiet", "--out", "here", "--repeats", "2", "--preset", "smoke"]) == 0
     assert capsys.readouterr().out == f"the table\n{Path('runs/bench-1/result.json')}\n{Path('here/result.json')}\n"
-    assert calls == [((Path("runs/bench-1"), False), {}), ((Path("here"), True), {"repeats": 2})]
+    assert calls == [
+        ((Path("runs/bench-1"), False), {"preset": training_step.FULL}),
+        ((Path("here"), True), {"preset": training_step.SMOKE, "repeats": 2}),
+    ]

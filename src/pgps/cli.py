@@ -66,6 +66,7 @@ def _parser() -> argparse.ArgumentParser:
     bench = commands.add_parser("bench", help="measure speed", description=_bench.__doc__, **layout)
     bench.add_argument("benchmark", choices=["training-step"], help="what to measure")
     bench.add_argument("--repeats", type=inputs.whole(1), metavar="N", help="measurements of each", **_UNSET)
+    bench.add_argument("--preset", choices=["full", "smoke"], default="full", help="how much (default: %(default)s)")
     bench.set_defaults(command=_bench)
 
     for command, remark in ((demo, ""), (sample, ""), (bench, "; timings do not depend on it")):
@@ -161,7 +162,9 @@ def _bench(args: argparse.Namespace) -> int:
     from pgps.benchmarks import training_step
 
     inputs.check_output(args.out)
-    chosen = {"repeats": args.repeats} if "repeats" in args else {}
+    chosen: dict[str, Any] = {"preset": training_step.PRESETS[args.preset]}
+    if "repeats" in args:
+        chosen["repeats"] = args.repeats
     folder = args.out or inputs.next_free("bench")
     with inputs.writing(folder):
         record = training_step.run(folder, args.quiet, **chosen)

@@ -166,8 +166,8 @@ def _drive(
                 running = int(run.status) == Status.RUNNING
                 rows = {name: np.asarray(values)[: int(count)] for name, values in buffer.items()}
                 chunks.append(rows)
-                losses = rows.get("loss", ())
-                report(float(run.state.clock.t), int(run.state.num_steps), float(losses[-1]) if len(losses) else None)
+                loss = float(rows["loss"][-1]) if "loss" in rows and int(count) else None
+                report(float(run.state.clock.t), int(run.state.num_steps), loss)
                 if callback is not None and int(count) == size:
                     callback(_snapshot(problem, run, rows))
                 if size == 0 or callback is not None:

@@ -140,12 +140,6 @@ def test_steps_that_are_due(adjustment: AbstractAdjustment, before: float, t: fl
     assert bool(np.any(population.particles != start.particles)) == (expected > 0)
 
 
-def adjustment_steps(method: AbstractMethod) -> np.ndarray:
-    """Langevin steps after each time step of a whole run."""
-    law = pgps.Normal(shape=(1,))
-    return pgps.sample(law.logdensity, law, key=KEY, num_particles=2, method=method).trace["adjustment_steps"]
-
-
 def test_published_schedule_of_adjustments():
     """The paper's BNN runs: 50 flow steps, 300 Langevin steps per 0.1 of t, 1,000 at the end."""
     method = pgps.methods.PGPS(
@@ -155,17 +149,15 @@ def test_published_schedule_of_adjustments():
         stepper=pgps.steppers.ParticleStep(psi=1e5, max_dt=0.02),
         adjustment=Langevin(1e-2, 300, every=0.1, final_steps=1000),
     )
-    steps = adjustment_steps(method)
+    law = pgps.Normal(shape=(1,))
+    result = pgps.sample(law.logdensity, law, key=KEY, num_particles=2, method=method)
+    steps = result.trace["adjustment_steps"]
     assert len(steps) == 50
     np.testing.assert_array_equal(np.flatnonzero(steps), np.arange(4, 50, 5))
     np.testing.assert_array_equal(steps[4:45:5], 300)
     assert steps[-1] == 300 + 1000
     assert steps.sum() == 10 * 300 + 1000
-
-
-def test_training_free_adjusts_after_every_step():
-    steps = adjustment_steps(pgps.training_free(dt=0.01, langevin_steps=30, final_langevin_steps=7))
-    assert steps.tolist() == [30] * 99 + [37]
+    assert result.num_evaluations.gradients == 2 * (1 + 50 + 4000)
 
 
 @over("method", METHODS)

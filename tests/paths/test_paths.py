@@ -207,10 +207,9 @@ def test_outside_the_support_there_is_no_mass_and_no_slope(
 
 
 @over("path", PATHS)
-@over("make_problem", PROBLEMS)
 @pytest.mark.usefixtures("x64")
-def test_closed_forms_agree_with_the_default(path: AbstractPath, make_problem: Callable[[], Problem]):
-    problem = make_problem()
+def test_closed_forms_agree_with_the_default(path: AbstractPath):
+    problem = vector_problem()
     arguments = as_arrays(path), jnp.array(TIMES), some_particles(problem), problem
     assert_close(path_values(member, *arguments), path_values(AbstractPath.evaluate, *arguments))
 

@@ -27,6 +27,9 @@ from pgps.density import Population
 from pgps.result import PGPSWarning, Status
 from pgps.sample import sample
 
+Steps = Callable[[int], float]
+"""Takes so many training steps and returns the loss: that which the last of them has read."""
+
 
 class Shape(NamedTuple):
     """A training step's size: particles, dimensions and hidden units."""
@@ -36,32 +39,56 @@ class Shape(NamedTuple):
     width: int
 
 
-SHAPES = (Shape(5000, 1, 64), Shape(1000, 8, 128), Shape(200, 2, 64), Shape(100, 2018, 128))
+class Preset(NamedTuple):
+    """How much is measured.
+
+    Attributes:
+        shapes: The training steps.
+        num_particles: The mode-discovery run's particles.
+        max_training_steps: Its training steps per time step, at most.
+        seconds: The least duration of one measurement.
+    """
+
+    shapes: tuple[Shape, ...]
+    num_particles: int
+    max_training_steps: int
+    seconds: float
 
 
-def run(out: Path | None, quiet: bool, repeats: int = 3, shapes: tuple[Shape, ...] = SHAPES) -> dict[str, Any]:
+FULL = Preset(
+    shapes=(Shape(5000, 1, 64), Shape(1000, 8, 128), Shape(200, 2, 64), Shape(100, 2018, 128)),
+    num_particles=5000,
+    max_training_steps=1000,
+    seconds=0.3,
+)
+SMOKE = Preset(shapes=(Shape(50, 1, 8), Shape(20, 3, 8)), num_particles=100, max_training_steps=5, seconds=0.01)
+PRESETS = {"full": FULL, "smoke": SMOKE}
+
+
+def run(out: Path | None, quiet: bool, repeats: int = 3, preset: Preset = FULL) -> dict[str, Any]:
     """Measure, and write `result.json` into the folder `out` if one is given.
 
     Args:
         out: A new or empty folder, or None to write nothing.
         quiet: Whether to say nothing about the progress.
         repeats: How often each figure is measured; the record holds the median.
-        shapes: The sizes to measure.
+        preset: How much is measured.
     """
     if out is not None:
         storage.check_free(out)
     rows = []
-    for shape in shapes:
+    for shape in preset.shapes:
         if not quiet:
             print(f"training step at N, D, H = {tuple(shape)}", flush=True)
-        rows.append({"shape": list(shape), **_measure(shape, repeats)})
+        rows.append({"shape": list(shape), **_measure(shape, repeats, preset.seconds)})
     if not quiet:
         print("mode discovery, setting B, psi = 0.05", flush=True)
     record = {
         "command": "pgps bench training-step",
         "milliseconds_per_training_step": rows,
-        "mode_discovery": [_mode_discovery(seed) for seed in range(repeats)],
+        "mode_discovery": [_mode_discovery(seed, preset) for seed in range(repeats)],
         "repeats": repeats,
+        "preset": preset._asdict(),
         "versions": {"pgps": __version__, "jax": jax.__version__, "torch": _torch_version()},
         "machine": {"cpu": platform.processor() or platform.machine(), "cores": os.cpu_count()},
     }
@@ -91,25 +118,25 @@ def format_table(record: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _measure(shape: Shape, repeats: int) -> dict[str, float | None]:
-    candidates: dict[str, Callable[[int], None] | None] = {"pgps": _pgps_steps(shape)}
+def _measure(shape: Shape, repeats: int, least: float) -> dict[str, float | None]:
+    candidates: dict[str, Steps | None] = {"pgps": _pgps_steps(shape)}
     has_torch = _torch_version() is not None
     candidates["torch_published"] = _torch_steps(shape, sum_first=False) if has_torch else None
     candidates["torch_sum_first"] = _torch_steps(shape, sum_first=True) if has_torch else None
-    return {name: None if steps is None else _milliseconds(steps, repeats) for name, steps in candidates.items()}
+    return {name: None if steps is None else _milliseconds(steps, repeats, least) for name, steps in candidates.items()}
 
 
-def _milliseconds(steps: Callable[[int], None], repeats: int) -> float:
+def _milliseconds(steps: Steps, repeats: int, least: float) -> float:
     """Milliseconds per step, from runs long enough for the clock."""
     steps(2)
     count, seconds = 2, 0.0
-    while seconds < 0.3:
+    while seconds < least:
         count *= 2
         seconds = _seconds(steps, count)
     return 1e3 * statistics.median(_seconds(steps, count) / count for _ in range(repeats))
 
 
-def _seconds(steps: Callable[[int], None], count: int) -> float:
+def _seconds(steps: Steps, count: int) -> float:
     start = time.perf_counter()
     steps(count)
     return time.perf_counter() - start
@@ -122,7 +149,7 @@ def _numbers(shape: Shape) -> tuple[np.ndarray, np.ndarray]:
     return particles, generator.standard_normal(shape.num_particles, dtype=np.float32)
 
 
-def _pgps_steps(shape: Shape) -> Callable[[int], None]:
+def _pgps_steps(shape: Shape) -> Steps:
     """The library's own trainer, on a population with the scores of a standard Gaussian."""
     particles, derivative = map(jnp.asarray, _numbers(shape))
     population = Population(particles, derivative, -particles, derivative)
@@ -136,14 +163,14 @@ def _pgps_steps(shape: Shape) -> Callable[[int], None]:
         *_, training = limited.fit(jax.random.key(1), jnp.zeros(()), population, field, params, memory)
         return training.loss
 
-    def steps(count: int) -> None:
-        train(jnp.asarray(count), memory).block_until_ready()
+    def steps(count: int) -> float:
+        return float(train(jnp.asarray(count), memory))
 
     memory = trainer.init(params)
     return steps
 
 
-def _torch_steps(shape: Shape, sum_first: bool) -> Callable[[int], None]:
+def _torch_steps(shape: Shape, sum_first: bool) -> Steps:
     """The same step in eager PyTorch."""
     import torch
 
@@ -152,7 +179,7 @@ def _torch_steps(shape: Shape, sum_first: bool) -> Callable[[int], None]:
     inner, outer = torch.nn.Linear(shape.dim, shape.width), torch.nn.Linear(shape.width, shape.dim)
     optimizer = torch.optim.Adam([*inner.parameters(), *outer.parameters()], lr=1e-2)
 
-    def step() -> None:
+    def step() -> float:
         hidden = torch.sigmoid(inner(particles))
         slope = hidden * (1 - hidden)
         product = inner.weight * outer.weight.t()
@@ -165,25 +192,26 @@ def _torch_steps(shape: Shape, sum_first: bool) -> Callable[[int], None]:
         loss.backward()
         optimizer.step()
         # The published loop reads the loss at each step, to compare it with its threshold.
-        loss.item()
+        return loss.item()
 
-    def steps(count: int) -> None:
-        for _ in range(count):
-            step()
+    def steps(count: int) -> float:
+        return [step() for _ in range(count)][-1]
 
     return steps
 
 
-def _mode_discovery(seed: int) -> dict[str, Any]:
+def _mode_discovery(seed: int, preset: Preset) -> dict[str, Any]:
     """The paper's mode discovery (protocols: setting B) from start to end, compiled beforehand by a run of one step."""
     target, initial = targets.mode_discovery()
-    method = recipes.paper(alpha=1.0, beta=0.8, psi=0.05)
+    method = recipes.paper(alpha=1.0, beta=0.8, psi=0.05, max_training_steps=preset.max_training_steps)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PGPSWarning)
         for candidate in (eqx.tree_at(lambda method: method.max_steps, method, 1), method):
             start = time.perf_counter()
             key = jax.random.key(seed)
-            result = sample(target, initial, key=key, num_particles=5000, method=candidate, progress=False)
+            result = sample(
+                target, initial, key=key, num_particles=preset.num_particles, method=candidate, progress=False
+            )
             seconds = time.perf_counter() - start
     if result.status != Status.COMPLETED:
         raise RuntimeError(f"the mode-discovery run did not complete: {result.warnings}")
