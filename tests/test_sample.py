@@ -256,7 +256,7 @@ class TestBadInput:
             raise AssertionError("the sampler was started")
 
         # The module, not the function of the same name that the package exports.
-        monkeypatch.setattr(sys.modules["pgps.sample"], "_drive", refuse)
+        monkeypatch.setattr(sys.modules["pgps.sample"], "drive", refuse)
 
     @pytest.mark.parametrize(
         ("change", "error", "words"),

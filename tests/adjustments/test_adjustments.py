@@ -57,6 +57,7 @@ def test_an_adjusted_population_is_evaluated_at_its_particles(adjustment: Abstra
 
 
 @over("adjustment", ADJUSTMENTS)
+@pytest.mark.usefixtures("x64")
 def test_the_same_key_gives_the_same_particles(adjustment: AbstractAdjustment):
     problem = vector_problem()
     population = path_population(problem, 1.0, PATH)
@@ -132,6 +133,7 @@ def test_langevin_is_stationary_where_it_should_be(share: float):
         (NoAdjustment(), 0.9, 1.0, 0),
     ],
 )
+@pytest.mark.usefixtures("x64")
 def test_steps_that_are_due(adjustment: AbstractAdjustment, before: float, t: float, expected: int):
     problem = vector_problem()
     start = path_population(problem, t, PATH)

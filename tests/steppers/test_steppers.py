@@ -182,12 +182,11 @@ class TestCrossings:
     @pytest.mark.parametrize("num_steps", [10, 50, 100, 1000])
     @pytest.mark.parametrize("num_cells", [1, 3, 10, 100])
     def test_a_grid_is_crossed_once_per_cell(self, num_steps: int, num_cells: int):
-        clock, times = Clock.start(jnp.dtype("float32")), []
-        advance = jax.jit(Clock.advance)
-        for _ in range(num_steps):
-            clock, _ = advance(clock, jnp.float32(1 / num_steps))
-            times.append(clock.t)
-        after = jnp.stack(times)
+        def advance(clock: Clock, _: None) -> tuple[Clock, Array]:
+            clock, _ = clock.advance(jnp.float32(1 / num_steps))
+            return clock, clock.t
+
+        _, after = jax.lax.scan(advance, Clock.start(jnp.dtype("float32")), length=num_steps)
         counts = np.asarray(crossings(jnp.concatenate([jnp.zeros(1), after[:-1]]), after, 1 / num_cells))
         assert counts.sum() == num_cells
         # The k-th multiple is reached at the step that ends on it or is the first beyond it.

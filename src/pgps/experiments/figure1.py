@@ -19,7 +19,8 @@ from pgps import methods, reporting
 from pgps.density import Problem
 from pgps.recipes import paper
 from pgps.result import Result, Status
-from pgps.sample import Snapshot, sample
+from pgps.run import Snapshot
+from pgps.sample import sample
 from pgps.targets import two_modes
 
 NUM_PARTICLES = 200
