@@ -182,7 +182,7 @@ class TestCrossings:
     @pytest.mark.parametrize("num_steps", [10, 50, 100, 1000])
     @pytest.mark.parametrize("num_cells", [1, 3, 10, 100])
     def test_a_grid_is_crossed_once_per_cell(self, num_steps: int, num_cells: int):
-        def advance(clock: Clock, _: None) -> tuple[Clock, Array]:
+        def advance(clock: Clock, _unused: None) -> tuple[Clock, Array]:
             clock, _ = clock.advance(jnp.float32(1 / num_steps))
             return clock, clock.t
 
