@@ -281,7 +281,7 @@ class TestBadInput:
             ({"initial": (lambda key: jnp.arange(2), gaussian)}, TypeError, ["initial", "int32", "float"]),
             ({"initial": (jax.random.normal, lambda x: x * jnp.ones(3))}, ValueError, ["initial", "[3]"]),
         ],
-        ids=str,
+        ids=lambda value: " ".join(value) if isinstance(value, list) else "",
     )
     def test_arguments_of_sample(self, change, error, words):
         arguments = {"logdensity_fn": gaussian, "initial": STANDARD, "key": KEY, "num_particles": 8} | change

@@ -123,13 +123,18 @@ class TestClock:
             assert (float(t), int(num_steps)) == (1.0, n)
             assert float(last) == pytest.approx(1 - (n - 1) * dt, rel=1e-4)
 
+    def test_a_step_never_goes_beyond_1(self):
+        clock, first = Clock.start(jnp.dtype("float32")).advance(jnp.float32(0.75))
+        clock, second = clock.advance(jnp.float32(0.75))
+        assert [float(value) for value in (first, second, clock.t)] == [0.75, 0.25, 1.0]
+
     @pytest.mark.parametrize("share", [0.5e-3, 2e-3])
     def test_a_remainder_below_a_thousandth_is_taken_along(self, share: float):
         # Ten steps and a bit more.
         dt = 1 / (10 + share)
         _, num_steps, last, _ = run(Fixed(jnp.float32(dt)), jnp.ones((2, 1)))
         assert num_steps == (10 if share < 1e-3 else 11)
-        assert float(last) == pytest.approx(dt * (1 + share) if share < 1e-3 else dt * share, rel=1e-2)
+        assert float(last) == pytest.approx(dt * (1 + share) if share < 1e-3 else dt * share, abs=1e-6)
 
     def test_random_steps(self):
         advance = jax.jit(lambda clock, dt: clock.advance(jnp.minimum(dt, 1 - clock.t)))
