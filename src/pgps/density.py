@@ -91,16 +91,34 @@ class Problem(eqx.Module):
 
     def log_initial(self, x: Float[Array, " dim"]) -> Scalar:
         """ln p0(x)."""
-        return self.initial.logdensity(self.structure.unravel(x)).astype(self.structure.dtype)
+        return _flat_inside(x, self.structure, self.initial.logdensity)
 
     def log_target(self, x: Float[Array, " dim"]) -> Scalar:
         """ln p1(x) up to a constant: the user's log-density."""
-        return jnp.asarray(self.logdensity_fn(self.structure.unravel(x)), self.structure.dtype)
+        return _flat_inside(x, self.structure, self.logdensity_fn)
 
     def draw(self, key: Array, num_particles: int) -> Float[Array, "n dim"]:
         """Draw particles from the initial law."""
         keys = jax.random.split(key, num_particles)
         return jax.vmap(lambda key: self.structure.ravel(self.initial.sample(key)))(keys)
+
+
+@eqx.filter_custom_vjp
+def _flat_inside(x: Float[Array, " dim"], structure: Structure, function: Callable[[PyTree], Scalar]) -> Scalar:
+    """A log-density of one flat vector, whose gradient is 0 outside its support, where autodiff's is often nan."""
+    return jnp.asarray(function(structure.unravel(x)), structure.dtype)
+
+
+@_flat_inside.def_fwd
+def _forward(perturbed: Any, x: Array, structure: Structure, function: Callable) -> tuple[Scalar, Array]:
+    del perturbed
+    value, gradient = jax.value_and_grad(_flat_inside.fn)(x, structure, function)
+    return value, jnp.where(value == -jnp.inf, 0.0, gradient)
+
+
+@_flat_inside.def_bwd
+def _backward(gradient: Array, cotangent: Scalar, *_: Any) -> Array:
+    return cotangent * gradient
 
 
 class Evaluations(eqx.Module):

@@ -40,7 +40,8 @@ def _float_array(name: str, value: Any) -> Float[Array, "..."]:
     is_python_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_python_number and not jnp.issubdtype(dtype, jnp.floating):
         raise TypeError(f"{name} must be floating point, got {dtype} values; convert it, as in jnp.asarray(x, float)")
-    array = jnp.asarray(value, float) if is_python_number else jnp.asarray(value)
+    # Python's own numbers take the dtype of the arrays that they meet.
+    array = jnp.asarray(float(value)) if is_python_number else jnp.asarray(value)
     if not bool(jnp.all(jnp.isfinite(array))):
         raise ValueError(f"{name} must be finite, got {_checks.show(value)}; remove nan and inf")
     return array
@@ -74,6 +75,8 @@ def _align(first: tuple[str, Array], second: tuple[str, Array], shape: tuple[int
     (name_a, a), (name_b, b) = first, second
     try:
         full = jnp.broadcast_shapes(a.shape, b.shape, shape or ())
+        if shape is not None and full != tuple(shape):
+            raise ValueError
     except ValueError:
         raise ValueError(
             f"{name_a} {a.shape}, {name_b} {b.shape} and shape {shape} do not broadcast; make them agree"

@@ -1,4 +1,4 @@
-"""The paper's experiments, five seeds each, against what the published code gives (0.24, 0.47; 0.60 to 0.66)."""
+"""The paper's experiments, two seeds each, against what the published code gives (0.24, 0.47; 0.60 to 0.66)."""
 
 import jax
 import numpy as np
@@ -6,7 +6,7 @@ import pytest
 
 import pgps
 
-SEEDS = range(5)
+SEEDS = range(2)
 # The published settings stop training short of its threshold at many steps, and say so here.
 pytestmark = pytest.mark.filterwarnings("ignore::pgps.PGPSWarning")
 
@@ -41,6 +41,6 @@ def test_both_modes_of_the_illustrative_example():
     for seed in SEEDS:
         result = pgps.sample(target, initial, key=jax.random.key(seed), num_particles=200, method=method)
         shares.append(float(np.mean(target.nearest_mode(result.particles) == 0)))
-    # One run's share has a standard deviation of 0.03 (20 seeds): three of them, and 3 / sqrt(5) for the mean.
+    # One run's share has a standard deviation of 0.03 (20 seeds): three of them, and 3 / sqrt(2) for the mean.
     assert all(0.35 <= share <= 0.64 + 0.09 for share in shares), shares
-    assert 0.35 <= np.mean(shares) <= 0.64 + 0.04, shares
+    assert 0.35 <= np.mean(shares) <= 0.64 + 0.06, shares

@@ -83,8 +83,10 @@ class MLP(AbstractField):
         """Set the input scales from the particles."""
         if not self.standardise:
             return params
-        spread = jnp.std(particles, axis=0)
-        return params._replace(location=jnp.mean(particles, axis=0), scale=jnp.where(spread > 0, spread, 1.0))
+        location, spread = jnp.mean(particles, axis=0), jnp.std(particles, axis=0)
+        # A coordinate that is constant up to rounding has no scale of its own.
+        constant = spread <= 100 * jnp.finfo(particles.dtype).eps * jnp.abs(location)
+        return params._replace(location=location, scale=jnp.where(constant, 1.0, spread))
 
     def apply(self, params: MLPParameters, t: Scalar, x: Float[Array, " dim"]) -> Float[Array, " dim"]:
         """phi(x); as in the published code the network has no input t."""

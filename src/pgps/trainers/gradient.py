@@ -70,6 +70,9 @@ class Gradient(AbstractTrainer):
         if _checks.number("threshold", self.threshold) < 0:
             raise ValueError(f"threshold must not be negative, got {_checks.show(self.threshold)}; pass 0 or more")
         _checks.function("optimizer", self.optimizer, "(learning_rate) -> optax.GradientTransformation")
+        _checks.function("loss", self.loss, "(residuals, population) -> scalar")
+        if self.drop is not None:
+            _checks.instance("drop", self.drop, LearningRateDrop, "trainers.LearningRateDrop or None")
 
     def init(self, params: PyTree) -> GradientMemory:
         """The optimiser's first state."""
@@ -97,7 +100,8 @@ class Gradient(AbstractTrainer):
         def train(carry: tuple) -> tuple:
             k, params, memory, loss, gradient = carry
             updates, optimizer = self._optimizer(memory).update(gradient, memory.optimizer, params)
-            params = optax.apply_updates(params, updates)
+            # Observed anew, since weight decay would shrink also what is not to be trained.
+            params = field.observe(optax.apply_updates(params, updates), population.particles)
             loss, gradient = jax.value_and_grad(loss_fn)(params, jax.random.fold_in(key, k + 1))
             return k + 1, params, GradientMemory(optimizer, self._dropped(memory, loss)), loss, gradient
 
