@@ -183,7 +183,7 @@ class Uniform(AbstractLaw):
         wide = jax.tree.map(lambda low, high: bool(jnp.all(low < high)), self.low, self.high)
         if not all(jax.tree.leaves(wide)):
             raise ValueError(
-                f"low must lie below high, got low={_checks.show(low)} and high={_checks.show(high)}; widen it"
+                f"low must lie below high, got low={_checks.show(low)} and high={_checks.show(high)}; exchange them"
             )
 
     def sample(self, key: Array) -> PyTree[Float[Array, "..."]]:

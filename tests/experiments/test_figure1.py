@@ -3,7 +3,6 @@
 import dataclasses
 import io
 import json
-import sys
 import warnings
 from typing import Any
 
@@ -13,7 +12,7 @@ import pytest
 from PIL import Image
 
 import pgps
-from pgps import reporting
+from pgps import reporting, run
 from pgps.cli import main
 from pgps.experiments import figure1
 from pgps.result import PGPSWarning, Status
@@ -210,7 +209,7 @@ def test_an_interrupted_run_ends_the_experiment(monkeypatch):
         raise KeyboardInterrupt
 
     names = []
-    monkeypatch.setattr(sys.modules["pgps.sample"], "_advance", interrupt)
+    monkeypatch.setattr(run, "_advance", interrupt)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PGPSWarning)
         with pytest.raises(KeyboardInterrupt):
