@@ -39,12 +39,13 @@ def test_a_missing_peer_leaves_its_columns_empty(monkeypatch, tmp_path):
     assert "not installed" in training_step.format_table(record)
 
 
-def test_torch_takes_the_same_step(monkeypatch):
+@pytest.mark.parametrize("dim", [1, 2])
+def test_torch_takes_the_same_step(monkeypatch, dim):
     """Both libraries' losses after three Adam steps from the same weights agree to float32."""
     torch = pytest.importorskip("torch")
-    shape = training_step.Shape(30, 2, 4)
+    shape = training_step.Shape(30, dim, 4)
     generator = np.random.default_rng(1)
-    weights = [generator.normal(size=size).astype(np.float32) for size in ((4, 2), (4,), (2, 4), (2,))]
+    weights = [generator.normal(size=size).astype(np.float32) for size in ((4, dim), (4,), (dim, 4), (dim,))]
     made = []
 
     def linear(n, m, original=torch.nn.Linear):
