@@ -25,7 +25,7 @@ class Layer(NamedTuple):
     """A linear layer. A hidden one holds its weight as (in, out), the last one as (out, in).
 
     So each weight of a network with one hidden layer has the particle's dimension in front. XLA's dot products of a
-    training step are much faster that way round than transposed, where particles have few coordinates.
+    training step are faster that way round than transposed, where particles have few coordinates.
     """
 
     weight: Float[Array, "rows columns"]
