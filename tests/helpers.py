@@ -69,6 +69,8 @@ TRAINERS: dict[str, trainers.AbstractTrainer] = {
 STEPPERS: dict[str, steppers.AbstractStepper] = {
     "fixed": steppers.Fixed(0.1),
     "particle-step": steppers.ParticleStep(0.5, 0.2),
+    "ladder": steppers.Ladder((0.1, 0.35, 0.8, 1.0)),
+    "conditional-ess": steppers.ConditionalESS(0.8, 0.4),
 }
 
 ADJUSTMENTS: dict[str, adjustments.AbstractAdjustment] = {
@@ -76,12 +78,24 @@ ADJUSTMENTS: dict[str, adjustments.AbstractAdjustment] = {
     "langevin": adjustments.Langevin(1e-2, 3),
     "langevin-every": adjustments.Langevin(1e-2, 3, every=0.3),
     "langevin-final": adjustments.Langevin(1e-2, 0, final_steps=4),
+    "mala": adjustments.MALA(1e-1, 3),
+    "mala-fixed": adjustments.MALA(1e-1, 3, target_acceptance=None),
+    "hmc": adjustments.HMC(2e-1, 4, 2),
 }
 
 METHODS: dict[str, methods.AbstractMethod] = {
     "paper": paper(0.5, 0.8, max_dt=0.1, width=8, max_training_steps=5, threshold=0, langevin_steps=2),
     "training-free": training_free(0.0, 0.5, dt=0.1, langevin_steps=3, final_langevin_steps=5),
     "langevin": methods.Langevin(1e-2, 20),
+    "mala": methods.MALA(1e-1, 20),
+    "mala-adapted": methods.MALA(1e-1, 20, target_acceptance=0.6),
+    "annealed-langevin": methods.AnnealedLangevin(1e-2, 20, 5.0, 4),
+    "svgd": methods.SVGD(1e-1, 20),
+    "svgd-fixed": methods.SVGD(1e-1, 20, bandwidth=0.5),
+    "pfg": methods.PFG(1e-2, 10, fields.MLP(8), first_training_steps=20),
+    "pfg-preconditioned": methods.PFG(1e-2, 10, fields.MLP(8), first_training_steps=20, precondition=True),
+    "smc": methods.TemperedSMC(moves=adjustments.MALA(num_steps=2)),
+    "smc-hmc-ladder": methods.TemperedSMC(steppers.Ladder((0.2, 0.5, 1.0)), adjustments.HMC()),
 }
 
 LAWS: dict[str, Callable[[], initial.AbstractLaw]] = {

@@ -1,11 +1,11 @@
 """pgps: path-guided particle-based sampling of hard, multimodal densities."""
 
-from pgps import adjustments, fields, methods, paths, steppers, targets, trainers
+from pgps import adjustments, fields, methods, paths, steppers, targets, trainers, weights
 from pgps._version import __version__
 from pgps.initial import Normal, Uniform
 from pgps.recipes import paper, training_free
 from pgps.result import PGPSWarning, Result, Status, load
-from pgps.sample import sample
+from pgps.sample import sample, sample_many
 
 __all__ = [
     "Normal",
@@ -21,8 +21,10 @@ __all__ = [
     "paper",
     "paths",
     "sample",
+    "sample_many",
     "steppers",
     "targets",
     "trainers",
     "training_free",
+    "weights",
 ]

@@ -38,6 +38,12 @@ def within(name: str, value: object, low: float, high: float, *, open_low: bool 
         raise ValueError(f"{name} must lie in {interval}, got {show(value)}; choose a value inside it")
 
 
+def between(name: str, value: object, low: float, high: float) -> None:
+    """Raise unless `value` lies strictly between `low` and `high`."""
+    if not low < number(name, value) < high:
+        raise ValueError(f"{name} must lie in ({low:g}, {high:g}), got {show(value)}; choose a value inside it")
+
+
 def whole(name: str, value: object, *, at_least: int, at_most: int | None = None) -> None:
     """Raise unless `value` is an integer of at least `at_least` and, if given, at most `at_most`."""
     if isinstance(value, bool) or not hasattr(value, "__index__"):

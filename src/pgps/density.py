@@ -146,6 +146,8 @@ class Population(eqx.Module):
     logdensity: Float[Array, " n"]
     score: Float[Array, "n dim"]
     time_derivative: Float[Array, " n"]
+    extra: PyTree = None
+    """What else a method knows at each particle and wants carried along with it."""
 
     @classmethod
     def of(
@@ -154,10 +156,23 @@ class Population(eqx.Module):
         logdensity: Float[Array, " n"],
         score: Float[Array, "n dim"],
         time_derivative: Float[Array, " n"],
+        extra: PyTree = None,
     ) -> "Population":
         """Join particles and values. Outside the support a density has no slope, whatever autodiff says: 0."""
         outside = logdensity == -jnp.inf
-        return cls(particles, logdensity, jnp.where(outside[:, None], 0.0, score), time_derivative)
+        return cls(particles, logdensity, jnp.where(outside[:, None], 0.0, score), time_derivative, extra)
+
+    def where(self, choose: Bool[Array, " n"], other: "Population") -> "Population":
+        """This population's particles where `choose` says so, and the other's elsewhere."""
+
+        def pick(a: Array, b: Array) -> Array:
+            return jnp.where(choose.reshape(-1, *[1] * (a.ndim - 1)), a, b)
+
+        return jax.tree.map(pick, self, other)
+
+    def take(self, indices: Int[Array, " n"]) -> "Population":
+        """The particles with these indices, in this order."""
+        return jax.tree.map(lambda leaf: leaf[indices], self)
 
     @property
     def alive(self) -> Bool[Array, " n"]:

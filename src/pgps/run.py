@@ -1,7 +1,8 @@
-"""A run: one compiled program per method and shape, and the host loop around it.
+"""Runs: one compiled program per method and shape for all seeds, and the host loop around it.
 
 The host runs compiled chunks of steps, so that progress, callbacks and Ctrl-C live between them and no callback sits in
-compiled code. Step k draws its randomness from fold_in(key, k): a run does not depend on how it was cut into chunks.
+compiled code. Step k draws its randomness from fold_in(key, k): a run does not depend on how it was cut into chunks,
+nor on the other runs of the program.
 """
 
 import time
@@ -33,6 +34,10 @@ class Snapshot(NamedTuple):
     row: dict[str, float]
 
 
+Observe = Callable[[PyTree], dict[str, Scalar]]
+"""Measures something on all particles (a leading axis over them); compiled, and put into the trace at every step."""
+
+
 class Run(eqx.Module):
     """A run on the device: the last good state, and what went wrong after it, if anything did."""
 
@@ -43,34 +48,64 @@ class Run(eqx.Module):
     first_fault: Int[Array, ""]
 
 
+class Lanes(eqx.Module):
+    """Independent runs of one method in one program: a key for each, and a log-density for each or one for all."""
+
+    problem: Problem
+    logdensity_fns: Callable[[PyTree], Scalar] | None
+    """One log-density whose arrays have a leading axis over the runs; None if the problem's own serves all."""
+    keys: Array
+
+    def map(self, function: Callable[[Problem, Array, PyTree], PyTree], runs: PyTree = None) -> PyTree:
+        """Apply `function(problem, key, run)` to each run in turn, in one compiled loop."""
+        arrays, rest = eqx.partition(self.logdensity_fns, eqx.is_array)
+
+        def one(lane: tuple[PyTree, Array, PyTree]) -> PyTree:
+            own, key, run = lane
+            if self.logdensity_fns is None:
+                return function(self.problem, key, run)
+            problem = eqx.tree_at(lambda problem: problem.logdensity_fn, self.problem, eqx.combine(own, rest))
+            return function(problem, key, run)
+
+        return jax.lax.map(one, (arrays, self.keys, runs))
+
+
 def drive(
     method: AbstractMethod,
     problem: Problem,
-    key: Array,
+    logdensity_fns: Callable[[PyTree], Scalar] | None,
+    keys: Array,
     num_particles: int,
-    progress: bool | None,
-    callback: Callable[[Snapshot], None] | None,
-) -> tuple[Run, Trace]:
-    """Run a method to its end, chunk by chunk; returns the run and its trace."""
+    progress: bool | None = None,
+    callback: Callable[[Snapshot], None] | None = None,
+    observe: Observe | None = None,
+) -> list[tuple[Run, Trace]]:
+    """Run a method to its end for each key, chunk by chunk; returns each run and its trace.
+
+    A callback sees the first run only, and is meant for a single one.
+    """
     # Numbers become arrays, so that another value of alpha or psi does not mean another program.
     method = jax.tree.map(lambda leaf: _as_array(leaf, problem.structure.dtype), method)
-    key_init, key_steps = jax.random.split(key)
+    keys_init, keys_steps = jax.vmap(lambda key: jax.random.split(key), out_axes=1)(keys)
+    lanes = Lanes(problem, logdensity_fns, keys_steps)
     with progress_bar(progress) as report:
-        run = _begin(method, problem, key_init, num_particles)
-        _check_start(run.state, num_particles)
+        runs = _begin(method, eqx.tree_at(lambda lanes: lanes.keys, lanes, keys_init), num_particles)
+        _check_start(runs.state, num_particles)
         # A first chunk of no steps: it compiles the program, and gives the trace its columns.
         chunks, size, running = [], 0, True
         try:
             while running:
                 start = time.perf_counter()
-                run, buffer, count = _advance(method, problem, key_steps, run, jnp.asarray(size))
-                running = int(run.status) == Status.RUNNING
-                rows = {name: np.asarray(values)[: int(count)] for name, values in buffer.items()}
+                runs, buffer, counts = _advance(method, lanes, runs, jnp.asarray(size), observe)
+                counts = np.asarray(counts)
+                running = bool(np.any(np.asarray(runs.status) == Status.RUNNING))
+                buffer = {name: np.asarray(values) for name, values in buffer.items()}
+                rows = [{name: buffer[name][i, :count] for name in buffer} for i, count in enumerate(counts)]
                 chunks.append(rows)
-                loss = float(rows["loss"][-1]) if "loss" in rows and int(count) else None
-                report(float(run.state.clock.t), int(run.state.num_steps), loss)
-                if callback is not None and int(count) == size:
-                    callback(_snapshot(problem, run, rows))
+                loss = float(rows[0]["loss"][-1]) if "loss" in buffer and counts[0] else None
+                report(float(np.mean(runs.state.clock.t)), int(np.sum(runs.state.num_steps)), loss)
+                if callback is not None and counts[0] == size:
+                    callback(_snapshot(problem, _lane(runs, 0), rows[0]))
                 if size == 0 or callback is not None:
                     size = 1
                 elif time.perf_counter() - start < _CHUNK_SECONDS / 2:
@@ -78,8 +113,16 @@ def drive(
         except KeyboardInterrupt:
             if not chunks:
                 raise
-            run = eqx.tree_at(lambda run: run.status, run, jnp.asarray(int(Status.INTERRUPTED)))
-    return run, {name: np.concatenate([rows[name] for rows in chunks]) for name in chunks[0]}
+            status = jnp.where(runs.status == Status.RUNNING, int(Status.INTERRUPTED), runs.status)
+            runs = eqx.tree_at(lambda runs: runs.status, runs, status)
+    return [
+        (_lane(runs, i), {name: np.concatenate([rows[i][name] for rows in chunks]) for name in chunks[0][i]})
+        for i in range(len(keys))
+    ]
+
+
+def _lane(runs: Run, index: int) -> Run:
+    return jax.tree.map(lambda leaf: leaf[index], runs)
 
 
 def _as_array(leaf: Any, dtype: Any) -> Any:
@@ -95,40 +138,47 @@ def _snapshot(problem: Problem, run: Run, rows: Trace) -> Snapshot:
 
 
 @eqx.filter_jit
-def _begin(method: AbstractMethod, problem: Problem, key: Array, num_particles: int) -> Run:
-    state = method.init(key, problem, num_particles)
-    evaluations = jax.tree.map(jnp.asarray, state.evaluations)
-    nothing = jnp.asarray(0)
-    run = Run(
-        eqx.tree_at(lambda s: s.evaluations, state, evaluations),
-        jnp.asarray(int(Status.RUNNING)),
-        state.clock.t,
-        nothing,
-        nothing,
-    )
-    return _judge(run, run, method)
+def _begin(method: AbstractMethod, lanes: Lanes, num_particles: int) -> Run:
+    def begin(problem: Problem, key: Array, _: None) -> Run:
+        state = method.init(key, problem, num_particles)
+        evaluations = jax.tree.map(jnp.asarray, state.evaluations)
+        state = eqx.tree_at(lambda state: state.evaluations, state, evaluations)
+        nothing = jnp.asarray(0)
+        run = Run(state, jnp.asarray(int(Status.RUNNING)), state.clock.t, nothing, nothing)
+        return _judge(run, run, method)
+
+    return lanes.map(begin)
 
 
 @eqx.filter_jit
 def _advance(
-    method: AbstractMethod, problem: Problem, key: Array, run: Run, num_steps: Int[Array, ""]
-) -> tuple[Run, Row, Int[Array, ""]]:
-    """Take up to `num_steps` steps; returns the run, a buffer of rows and how many of them are filled."""
+    method: AbstractMethod, lanes: Lanes, runs: Run, num_steps: Int[Array, ""], observe: Observe | None
+) -> tuple[Run, Row, Int[Array, " lanes"]]:
+    """Take up to `num_steps` steps of each run; returns the runs, their rows and how many of these are filled."""
+
+    def step(problem: Problem, key: Array, state: State) -> tuple[State, Row]:
+        state, row = method.step(jax.random.fold_in(key, state.num_steps), state, problem)
+        if observe is not None:
+            row |= observe(jax.vmap(problem.structure.unravel)(state.population.particles))
+        return state, row
 
     def unfinished(carry: tuple) -> Array:
         run, _, count = carry
         return (run.status == Status.RUNNING) & (count < num_steps)
 
-    def advance(carry: tuple) -> tuple:
-        run, rows, count = carry
-        state, row = method.step(jax.random.fold_in(key, run.state.num_steps), run.state, problem)
-        judged = _judge(run, eqx.tree_at(lambda run: run.state, run, state), method)
-        rows = jax.tree.map(lambda buffer, value: buffer.at[count].set(value), rows, row)
-        return judged, rows, count + (judged.num_faults == 0)
+    def advance_one(problem: Problem, key: Array, run: Run) -> tuple[Run, Row, Int[Array, ""]]:
+        def advance(carry: tuple) -> tuple:
+            run, rows, count = carry
+            state, row = step(problem, key, run.state)
+            judged = _judge(run, eqx.tree_at(lambda run: run.state, run, state), method)
+            rows = jax.tree.map(lambda buffer, value: buffer.at[count].set(value), rows, row)
+            return judged, rows, count + (judged.num_faults == 0)
 
-    shapes = eqx.filter_eval_shape(lambda: method.step(key, run.state, problem)[1])
-    rows = jax.tree.map(lambda shape: jnp.zeros(_MOST_STEPS_PER_CHUNK, shape.dtype), shapes)
-    return jax.lax.while_loop(unfinished, advance, (run, rows, jnp.asarray(0)))
+        shapes = eqx.filter_eval_shape(lambda: step(problem, key, run.state)[1])
+        rows = jax.tree.map(lambda shape: jnp.zeros(_MOST_STEPS_PER_CHUNK, shape.dtype), shapes)
+        return jax.lax.while_loop(unfinished, advance, (run, rows, jnp.asarray(0)))
+
+    return lanes.map(advance_one, runs)
 
 
 def _judge(last: Run, run: Run, method: AbstractMethod) -> Run:
@@ -154,9 +204,9 @@ def _judge(last: Run, run: Run, method: AbstractMethod) -> Run:
     return Run(state, status, fault_t, jnp.sum(bad), jnp.argmax(bad))
 
 
-def _check_start(state: State, num_particles: int) -> None:
-    population = state.population
-    if not np.any(population.usable & ~population.faulty):
+def _check_start(states: State, num_particles: int) -> None:
+    usable = np.asarray(jax.vmap(lambda population: jnp.any(population.usable & ~population.faulty))(states.population))
+    if not np.all(usable):
         raise ValueError(
             f"logdensity_fn must be finite somewhere, got nan or -inf at all {num_particles} particles of initial; "
             "start where the target has mass, or check it for log(0) and 0/0"

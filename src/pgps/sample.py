@@ -4,9 +4,10 @@ import datetime
 import platform
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,11 +17,14 @@ from pgps import _checks
 from pgps._version import __version__
 from pgps.density import Problem
 from pgps.initial import AbstractLaw, as_law
-from pgps.methods.base import AbstractMethod, State
+from pgps.methods.base import AbstractMethod, State, Trace
 from pgps.recipes import paper
 from pgps.result import PGPSWarning, Result, Status
-from pgps.run import Run, Snapshot, drive
+from pgps.run import Observe, Run, Snapshot, drive
 from pgps.settings import describe
+
+# An error of the log evidence above which it, and what hangs on it, should be doubted.
+_LARGEST_ERROR = 0.5
 
 
 def sample(
@@ -32,6 +36,7 @@ def sample(
     method: AbstractMethod | None = None,
     progress: bool | None = None,
     callback: Callable[[Snapshot], None] | None = None,
+    observe: Observe | None = None,
     throw: bool = False,
 ) -> Result:
     """Sample a density that is known up to a constant.
@@ -45,34 +50,154 @@ def sample(
         method: The sampler; `pgps.paper()` if none is given.
         progress: Whether to show a progress bar; None shows it on a terminal.
         callback: Called with a `Snapshot` at t = 0 and after every step.
+        observe: Measures something on the particles after every step, for the trace: takes all particles (the pytree
+            with a leading axis) and returns a dict of scalars. It is compiled, and so costs far less than a callback.
         throw: Whether to raise an error if the run does not complete, instead of returning what there is.
     """
+    [result] = _sample([logdensity_fn], initial, [_check_key(key)], num_particles, method, progress, callback, observe)
+    if throw and result.status != Status.COMPLETED:
+        raise RuntimeError(result.warnings[0])
+    _warn(result)
+    return result
+
+
+def sample_many(
+    logdensity_fn: Callable[[PyTree], Scalar] | Sequence[Callable[[PyTree], Scalar]],
+    initial: AbstractLaw | tuple[Callable, Callable],
+    *,
+    keys: Sequence[Array] | Array,
+    num_particles: int = 1000,
+    method: AbstractMethod | None = None,
+    progress: bool | None = None,
+    observe: Observe | None = None,
+) -> list[Result]:
+    """Sample several times in one compiled program: with other keys, and with other densities if a list is given.
+
+    Each result is that which `pgps.sample` gives for its key and density.
+
+    Args:
+        logdensity_fn: One log-density for all keys, or one per key. In a list they must be `equinox.Module`s, or other
+            callable pytrees, that differ in the values of their arrays alone.
+        initial: Where particles start.
+        keys: Keys from `jax.random.key`, or from `jax.random.split`.
+        num_particles: How many particles in each run.
+        method: The sampler; `pgps.paper()` if none is given.
+        progress: Whether to show a progress bar; None shows it on a terminal.
+        observe: Measures something on the particles after every step, for the trace.
+    """
+    keys = [_check_key(key) for key in keys]
+    if not keys:
+        raise ValueError("keys must hold at least one key, got none; pass jax.random.split(key, 10)")
+    functions = list(logdensity_fn) if isinstance(logdensity_fn, Sequence) else [logdensity_fn]
+    if len(functions) not in (1, len(keys)):
+        raise ValueError(
+            f"logdensity_fn must be one function, or one per key ({len(keys)}), got {len(functions)}; match them"
+        )
+    results = _sample(functions, initial, keys, num_particles, method, progress, None, observe)
+    for result in results:
+        _warn(result)
+    return results
+
+
+def _sample(
+    functions: list[Callable[[PyTree], Scalar]],
+    initial: AbstractLaw | tuple[Callable, Callable],
+    keys: list[Array],
+    num_particles: int,
+    method: AbstractMethod | None,
+    progress: bool | None,
+    callback: Callable[[Snapshot], None] | None,
+    observe: Observe | None,
+) -> list[Result]:
     start = time.perf_counter()
     method = paper() if method is None else method
-    _checks.function("logdensity_fn", logdensity_fn, "(particle) -> scalar")
+    for function in functions:
+        _checks.function("logdensity_fn", function, "(particle) -> scalar")
     _checks.whole("num_particles", num_particles, at_least=2, at_most=2**31 - 1)
     _checks.instance("method", method, AbstractMethod, "pgps.paper(), pgps.training_free() or pgps.methods")
-    key = _check_key(key)
-    problem = _check_problem(logdensity_fn, as_law(initial))
+    problem = _check_problem(functions[0], as_law(initial))
+    if observe is not None:
+        _check_observe(observe, problem, num_particles)
 
-    run, trace = drive(method, problem, key, num_particles, progress, callback)
+    stacked = _stack(functions) if len(functions) > 1 else None
+    runs = drive(method, problem, stacked, jnp.stack(keys), num_particles, progress, callback, observe)
+    seconds = (time.perf_counter() - start) / len(keys)
+    shared = functions * len(keys) if len(functions) == 1 else functions
+    return [
+        _result(run, trace, method, problem, function, key, num_particles, seconds)
+        for (run, trace), function, key in zip(runs, shared, keys, strict=True)
+    ]
+
+
+def _result(
+    run: Run,
+    trace: Trace,
+    method: AbstractMethod,
+    problem: Problem,
+    logdensity_fn: Callable[[PyTree], Scalar],
+    key: Array,
+    num_particles: int,
+    seconds: float,
+) -> Result:
     state, status = run.state, Status(int(run.status))
     doubts = _status_doubts(status, run, num_particles) + method.doubts(trace) + _support_doubts(state, status)
-    result = Result(
+    weights = state.weights
+    exact = weights is not None and status == Status.COMPLETED
+    error = float(weights.log_evidence_error) if exact else None
+    if error is not None and error > _LARGEST_ERROR:
+        doubts.append(f"the log evidence is uncertain by {error:.2g}, so it and the mode masses say little")
+    return Result(
         particles=jax.vmap(problem.structure.unravel)(state.population.particles),
-        log_weights=_plain_log_weights(state, status),
+        log_weights=_plain_log_weights(state, status) if weights is None else weights.log_weights,
         status=status,
         t=float(state.clock.t),
         num_evaluations=jax.tree.map(lambda count: int(count) * num_particles, state.evaluations),
         trace=trace,
         warnings=tuple(doubts),
-        provenance=_provenance(method, problem, key, num_particles, time.perf_counter() - start),
+        provenance=_provenance(method, problem, logdensity_fn, key, num_particles, seconds),
+        ess=float(weights.ess) if exact else None,
+        log_evidence=float(weights.log_evidence) if exact else None,
+        log_evidence_error=error,
     )
-    if throw and status != Status.COMPLETED:
-        raise RuntimeError(doubts[0])
-    if doubts:
-        warnings.warn("\n".join(doubts), PGPSWarning, stacklevel=2)
-    return result
+
+
+def _warn(result: Result) -> None:
+    if result.warnings:
+        warnings.warn("\n".join(result.warnings), PGPSWarning, stacklevel=3)
+
+
+def _stack(functions: list[Callable[[PyTree], Scalar]]) -> Callable[[PyTree], Scalar]:
+    """One callable pytree whose arrays have a leading axis over the functions."""
+    (first, *others), treedefs = zip(*[_split(function) for function in functions], strict=True)
+    shapes = [[(leaf.shape, leaf.dtype) for leaf in leaves] for leaves in (first, *others)]
+    if any(treedef != treedefs[0] for treedef in treedefs) or any(shape != shapes[0] for shape in shapes):
+        raise ValueError(
+            "logdensity_fn must be a list of callables that differ in the values of their arrays alone, got "
+            f"{_checks.show(functions)}; write the density as an equinox.Module, or call pgps.sample for each"
+        )
+    leaves = [jnp.stack(arrays) for arrays in zip(first, *others, strict=True)]
+    arrays, rest = eqx.partition(functions[0], eqx.is_array)
+    return eqx.combine(jax.tree.unflatten(jax.tree.structure(arrays), leaves), rest)
+
+
+def _split(function: Callable[[PyTree], Scalar]) -> tuple[list[Array], Any]:
+    """A callable's arrays, and all the rest of it, which can be compared."""
+    arrays, rest = eqx.partition(function, eqx.is_array)
+    return jax.tree.leaves(arrays), (jax.tree.structure(arrays), *jax.tree.flatten(rest))
+
+
+def _check_observe(observe: Observe, problem: Problem, num_particles: int) -> None:
+    _checks.function("observe", observe, "(particles) -> dict of scalars")
+    particles = jax.eval_shape(
+        jax.vmap(problem.structure.unravel),
+        jax.ShapeDtypeStruct((num_particles, problem.structure.dim), problem.structure.dtype),
+    )
+    try:
+        seen = jax.eval_shape(observe, particles)
+    except Exception as error:
+        raise ValueError(f"observe fails on particles ({_reason(error)}); write it with jax.numpy") from error
+    if not isinstance(seen, dict) or any(getattr(value, "shape", None) != () for value in seen.values()):
+        raise ValueError(f"observe must return a dict of scalars, got {_checks.show(seen)}; as in {{'mean': ...}}")
 
 
 def _check_key(key: Any) -> Array:
@@ -95,9 +220,8 @@ def _check_problem(logdensity_fn: Callable[[PyTree], Scalar], law: AbstractLaw) 
         try:
             value = jax.eval_shape(function, particle)
         except Exception as error:
-            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
             raise ValueError(
-                f"{name} fails on a particle {shapes} ({reason}); it must take one particle as initial draws it and "
+                f"{name} fails on a particle {shapes} ({_reason(error)}); it must take one particle as initial draws it and "
                 "be written with jax.numpy"
             ) from error
         if getattr(value, "shape", None) != () or not jnp.issubdtype(value.dtype, jnp.floating):
@@ -107,9 +231,13 @@ def _check_problem(logdensity_fn: Callable[[PyTree], Scalar], law: AbstractLaw) 
     try:
         jax.eval_shape(jax.grad(problem.log_target), problem.center)
     except Exception as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise ValueError(f"logdensity_fn has no gradient ({reason}); make it differentiable in reverse mode") from error
+        remedy = "make it differentiable in reverse mode"
+        raise ValueError(f"logdensity_fn has no gradient ({_reason(error)}); {remedy}") from error
     return problem
+
+
+def _reason(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 def _plain_log_weights(state: State, status: Status) -> Array:
@@ -147,11 +275,18 @@ def _support_doubts(state: State, status: Status) -> list[str]:
     return [f"{outside} particles ended outside the target's support (log-density -inf) and have weight 0"]
 
 
-def _provenance(method: AbstractMethod, problem: Problem, key: Array, num_particles: int, seconds: float) -> dict:
+def _provenance(
+    method: AbstractMethod,
+    problem: Problem,
+    logdensity_fn: Callable[[PyTree], Scalar],
+    key: Array,
+    num_particles: int,
+    seconds: float,
+) -> dict[str, Any]:
     return {
         "method": describe(method),
         "initial": describe(problem.initial),
-        "logdensity_fn": describe(problem.logdensity_fn),
+        "logdensity_fn": describe(logdensity_fn),
         "num_particles": num_particles,
         "dim": problem.structure.dim,
         "dtype": str(problem.structure.dtype),

@@ -1,4 +1,4 @@
-"""Gaussian mixtures: their density is SciPy's, and their draws have its moments."""
+"""Gaussian mixtures: their density is SciPy's, their draws have its moments, and the problems are those published."""
 
 from collections.abc import Callable
 
@@ -8,11 +8,19 @@ import numpy as np
 import pytest
 import scipy.special
 import scipy.stats
-from jaxtyping import Array
 
 from helpers import assert_close, assert_moments, normal_array, over
 from pgps import Normal
-from pgps.targets import GaussianMixture, mode_discovery, two_modes
+from pgps.targets import (
+    GaussianMixture,
+    false_mode,
+    forty_gaussians,
+    mode_discovery,
+    nine_gaussians,
+    student_t_mixture,
+    two_modes,
+    weight_recovery,
+)
 
 
 def uneven() -> GaussianMixture:
@@ -25,6 +33,10 @@ MIXTURES: dict[str, Callable[[], GaussianMixture]] = {
     "uneven": uneven,
     "two-modes": lambda: two_modes()[0],
     "mode-discovery": lambda: mode_discovery()[0],
+    "false-mode": lambda: false_mode()[0],
+    "weight-recovery": lambda: weight_recovery(jax.random.key(0))[0],
+    "nine-gaussians": lambda: nine_gaussians()[0],
+    "forty-gaussians": lambda: forty_gaussians(3)[0],
 }
 
 
@@ -37,63 +49,22 @@ def parts(mixture: GaussianMixture) -> tuple[np.ndarray, np.ndarray, np.ndarray]
 def test_logdensity(make: Callable[[], GaussianMixture]):
     mixture = make()
     weights, means, scales = parts(mixture)
-    far = np.full((1, means.shape[1]), -1e4)
-    particles = np.concatenate([4 * np.asarray(normal_array(5, means.shape[1])), far])
-    values, scores = jax.jit(jax.vmap(jax.value_and_grad(mixture)))(jnp.asarray(particles))
+    particles = 4 * np.asarray(normal_array(5, means.shape[1]))
     components = [
         scipy.stats.multivariate_normal.logpdf(particles, mean, scale**2 * np.eye(len(mean)))
         for mean, scale in zip(means, scales, strict=True)
     ]
+    values = jax.jit(jax.vmap(mixture))(jnp.asarray(particles))
     assert_close(values, jnp.asarray(scipy.special.logsumexp(components, b=weights[:, None], axis=0)))
-    # Far away, where every density underflows, there is still a slope, and it points back.
-    assert np.all(np.isfinite(scores))
-    assert np.all(scores[-1] > 0)
-
-
-@pytest.mark.usefixtures("x64")
-def test_it_is_normalised():
-    # Riemann sums with steps of a twentieth of a mode's width are exact to rounding.
-    x = jnp.linspace(-12.0, 20.0, 641)[:, None]
-    assert mass(mode_discovery()[0], x) * 0.05 == pytest.approx(1, abs=1e-8)
-    axes = jnp.linspace(0.5, 2.0, 601), jnp.linspace(-0.5, 0.5, 401)
-    grid = jnp.stack(jnp.meshgrid(*axes), axis=-1).reshape(-1, 2)
-    assert mass(two_modes()[0], grid) * 0.0025**2 == pytest.approx(1, abs=1e-8)
-
-
-@jax.jit
-def mass(mixture: GaussianMixture, grid: Array) -> Array:
-    return jnp.sum(jnp.exp(jax.vmap(mixture)(grid)))
-
-
-def draw(mixture: GaussianMixture, key: Array) -> np.ndarray:
-    return np.asarray(jax.jit(lambda mixture, key: mixture.sample(key, 20_000))(mixture, key))
 
 
 @over("make", MIXTURES)
-def test_draws(make: Callable[[], GaussianMixture]):
+def test_moments(make: Callable[[], GaussianMixture]):
     mixture = make()
     weights, means, scales = parts(mixture)
-    draws = draw(mixture, jax.random.key(2))
+    draws = np.asarray(jax.jit(lambda mixture, key: mixture.sample(key, 20_000))(mixture, jax.random.key(2)))
     mean = weights @ means
-    # Independent draws: four standard errors of mean and variance, and of each mode's share.
     assert_moments(draws, mean, weights @ (means**2 + scales[:, None] ** 2) - mean**2)
-    mode = np.asarray(mixture.nearest_mode(jnp.asarray(draws)))
-    expected = shares_by_nearest_mean(mixture)
-    shares = np.bincount(mode, minlength=len(weights)) / len(draws)
-    np.testing.assert_array_less(np.abs(shares - expected), 4 * np.sqrt(expected * (1 - expected) / len(draws)))
-    # Within a mode, |x - mean|^2 / scale^2 is chi-squared.
-    for k in range(len(weights)):
-        inside = (draws[mode == k] - means[k]) / scales[k]
-        assert_moments(np.linalg.norm(inside, axis=1) ** 2, means.shape[1], 2 * means.shape[1])
-
-
-def shares_by_nearest_mean(mixture: GaussianMixture) -> np.ndarray:
-    """The weights: half the gap between modes is 4 widths or more, which less than 4e-5 of a mode lies beyond."""
-    weights, means, scales = parts(mixture)
-    gaps = np.linalg.norm(means[:, None] - means, axis=-1)
-    reach = gaps / 2 / scales[:, None]
-    assert np.all(reach[~np.eye(len(weights), dtype=bool)] >= 4)
-    return weights
 
 
 def test_nearest_mode():
@@ -102,23 +73,95 @@ def test_nearest_mode():
 
 
 @pytest.mark.parametrize(
-    ("make", "means", "scale", "initial_scale"),
-    [(two_modes, [[1.0, 0.0], [1.5, 0.0]], 0.05, np.sqrt(0.1)), (mode_discovery, [[0.0], [8.0]], 1.0, 3.0)],
+    ("make", "weights", "means", "scale", "initial_scale"),
+    [
+        (two_modes, [0.5, 0.5], [[1.0, 0.0], [1.5, 0.0]], 0.05, np.sqrt(0.1)),
+        (mode_discovery, [0.5, 0.5], [[0.0], [8.0]], 1.0, 3.0),
+        (false_mode, [0.001, 0.999], [[-5.0], [5.0]], 1.0, 2.0),
+        (nine_gaussians, [1 / 9] * 9, [[a, b] for a in (-5.0, 0.0, 5.0) for b in (-5.0, 0.0, 5.0)], 0.3**0.5, 1.0),
+    ],
 )
-def test_the_papers_mixtures(
-    make: Callable[[], tuple[GaussianMixture, Normal]], means: list, scale: float, initial_scale: float
+def test_the_published_mixtures(
+    make: Callable[[], tuple[GaussianMixture, Normal]],
+    weights: list,
+    means: list,
+    scale: float,
+    initial_scale: float,
 ):
     mixture, initial = make()
-    assert_close(mixture.weights, jnp.array([0.5, 0.5]), 1e-7)
+    assert_close(mixture.weights, jnp.array(weights), 1e-7)
     assert_close(mixture.means, jnp.array(means), 1e-7)
-    assert_close(mixture.scales, jnp.full(2, scale), 1e-7)
+    assert_close(mixture.scales, jnp.full(len(weights), scale), 1e-7)
     assert_close(initial.loc, jnp.zeros(len(means[0])), 1e-7)
     assert_close(initial.scale, jnp.full(len(means[0]), initial_scale), 1e-7)
 
 
-def test_mode_discoverys_true_score():
-    # P(x > 5) = (Phi(-5) + Phi(3)) / 2, which the protocol rounds to 0.4993; four standard errors of a share.
-    truth = (scipy.stats.norm.sf(5) + scipy.stats.norm.cdf(3)) / 2
-    assert truth == pytest.approx(0.4993, abs=5e-5)
-    draws = draw(mode_discovery()[0], jax.random.key(5))
-    assert np.mean(draws > 5) == pytest.approx(truth, abs=4 * np.sqrt(0.25 / len(draws)))
+def test_weight_recovery():
+    mixture, initial = weight_recovery(jax.random.key(0))
+    expected = np.zeros((4, 8))
+    expected[range(4), range(4)] = [1, -1, 1, -1]
+    np.testing.assert_array_equal(mixture.means, expected)
+    assert_close(mixture.scales, jnp.full(4, 0.15), 1e-7)
+    assert_close((initial.loc, initial.scale), (jnp.zeros(8), jnp.ones(8)))
+    # Centred, the logs of the weights are those of N(0, I_4): the sum of squares is chi-squared with 3 degrees.
+    many = jax.vmap(lambda key: weight_recovery(key)[0].weights)(jax.random.split(jax.random.key(1), 1000))
+    logs = np.log(np.asarray(many, float))
+    assert_moments(np.sum((logs - logs.mean(axis=1, keepdims=True)) ** 2, axis=1), 3, 6)
+
+
+def test_forty_gaussians():
+    mixture, initial = forty_gaussians(7)
+    assert mixture.means.shape == (40, 7)
+    # Uniform on [-40, 40]: the 280 coordinates have mean 0 and variance 80^2 / 12.
+    assert np.abs(mixture.means).max() <= 40
+    assert_moments(np.ravel(mixture.means), 0, 80**2 / 12)
+    assert_close((mixture.weights, mixture.scales), (jnp.full(40, 1 / 40), jnp.ones(40)), 1e-7)
+    assert_close((initial.loc, initial.scale), (jnp.zeros(7), jnp.full(7, 25.0)))
+
+
+@pytest.mark.parametrize("make", [forty_gaussians, student_t_mixture])
+def test_the_target_is_the_same_in_every_precision(make: Callable):
+    single = np.asarray(make()[0].means)
+    with jax.enable_x64(True):
+        double = np.asarray(make()[0].means)
+    assert (single.dtype, double.dtype) == (np.float32, np.float64)
+    np.testing.assert_array_equal(single, double)
+
+
+def test_the_papers_true_scores():
+    # The protocol rounds P(x > 5) = (Phi(-5) + Phi(3)) / 2 to 0.4993, and P(x < 0) of the false mode to 0.0010.
+    above = mode_probability(mode_discovery()[0], 5.0, np.inf)
+    below = mode_probability(false_mode()[0], -np.inf, 0.0)
+    assert above == pytest.approx(0.4993, abs=5e-5)
+    assert below == pytest.approx(0.0010, abs=5e-5)
+    discovery, false = (make()[0].sample(jax.random.key(5), 50_000)[:, 0] for make in (mode_discovery, false_mode))
+    assert_moments(discovery > 5, above, above * (1 - above))
+    assert_moments(false < 0, below, below * (1 - below))
+
+
+def mode_probability(mixture: GaussianMixture, low: float, high: float) -> float:
+    weights, means, scales = parts(mixture)
+    component = scipy.stats.norm(means[:, 0], scales)
+    return float(weights @ (component.cdf(high) - component.cdf(low)))
+
+
+@pytest.mark.parametrize(
+    ("weights", "means", "scales", "message"),
+    [
+        ([0.5, 0.5], [[0.0]], [1.0, 1.0], r"shapes \(k,\), \(k, dim\) and \(k,\), got \(2,\), \(1, 1\) and \(2,\)"),
+        ([0.5, 0.5], [0.0, 8.0], [1.0, 1.0], r"got \(2,\), \(2,\) and \(2,\)"),
+        ([1.0, 3.0], [[0.0], [8.0]], [1.0, 1.0], "weights must be shares that sum to 1, got .*; divide"),
+        ([-0.5, 1.5], [[0.0], [8.0]], [1.0, 1.0], "weights must be shares"),
+        ([0.5, 0.5], [[0.0], [8.0]], [1.0, 0.0], "scales must be positive, got .*; pass"),
+    ],
+)
+def test_misuse(weights: list, means: list, scales: list, message: str):
+    with pytest.raises(ValueError, match=message) as caught:
+        GaussianMixture(jnp.array(weights), jnp.array(means), jnp.array(scales))
+    assert "\n" not in str(caught.value)
+
+
+def test_it_can_be_made_within_a_transformation():
+    make = lambda weights: GaussianMixture(weights, jnp.array([[0.0], [8.0]]), jnp.ones(2))(jnp.zeros(1))  # noqa: E731
+    weights = jnp.array([[0.5, 0.5], [0.25, 0.75]])
+    assert_close(jax.jit(jax.vmap(make))(weights), jnp.stack([make(row) for row in weights]), 1e-6)

@@ -1,27 +1,43 @@
 """The interface of an adjustment."""
 
 import abc
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import equinox as eqx
-from jaxtyping import Array, Int, Scalar
+from jaxtyping import Array, Float, Int, PyTree, Scalar
 
-from pgps.density import Evaluations, Population, Problem
-from pgps.paths.base import AbstractPath
+from pgps.density import Evaluations, Population
+
+Evaluate = Callable[[Float[Array, "n dim"]], Population]
+"""Evaluates p_t, at the time that an adjustment works at, for every particle."""
 
 
 class Adjustment(NamedTuple):
-    """What an adjustment did: the moves per particle and the evaluations that they cost."""
+    """What an adjustment did, per particle.
+
+    Attributes:
+        num_steps: The moves.
+        evaluations: What they cost.
+        acceptance: The mean probability with which they were accepted; 1 where nothing is ever rejected.
+        faults: Proposals, summed over particles, that were refused since the density is nan there.
+    """
 
     num_steps: Int[Array, ""]
     evaluations: Evaluations
+    acceptance: Scalar | float = 1.0
+    faults: Int[Array, ""] | int = 0
 
 
 class AbstractAdjustment(eqx.Module):
     """Moves the particles at a fixed t with a kernel that has p_t, or nearly so, as its stationary law."""
 
+    def init(self, dtype: Any) -> PyTree:
+        """What is carried from one adjustment to the next, such as an adapted step size; most carry nothing."""
+        return None
+
     @abc.abstractmethod
     def adjust(
-        self, key: Array, before: Scalar, t: Scalar, population: Population, path: AbstractPath, problem: Problem
-    ) -> tuple[Population, Adjustment]:
+        self, key: Array, before: Scalar, t: Scalar, population: Population, memory: PyTree, evaluate: Evaluate
+    ) -> tuple[Population, PyTree, Adjustment]:
         """Move the population, which is evaluated at t; `before` is the time that the step came from."""

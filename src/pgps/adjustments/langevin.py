@@ -2,12 +2,11 @@
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, Scalar
+from jaxtyping import Array, Float, Int, PyTree, Scalar
 
 from pgps import _checks
-from pgps.adjustments.base import AbstractAdjustment, Adjustment
-from pgps.density import Evaluations, Population, Problem
-from pgps.paths.base import AbstractPath, evaluate
+from pgps.adjustments.base import AbstractAdjustment, Adjustment, Evaluate
+from pgps.density import Evaluations, Population
 from pgps.steppers.base import crossings
 
 
@@ -44,18 +43,17 @@ class Langevin(AbstractAdjustment):
             _checks.within("every", self.every, 0, 1, open_low=True)
 
     def adjust(
-        self, key: Array, before: Scalar, t: Scalar, population: Population, path: AbstractPath, problem: Problem
-    ) -> tuple[Population, Adjustment]:
+        self, key: Array, before: Scalar, t: Scalar, population: Population, memory: PyTree, evaluate: Evaluate
+    ) -> tuple[Population, PyTree, Adjustment]:
         """Take the steps that are due at t."""
 
         def move(k: Int[Array, ""], population: Population) -> Population:
             key_k = jax.random.fold_in(key, k)
-            particles = langevin_step(key_k, population.particles, population.score, self.step_size)
-            return evaluate(path, t, particles, problem)
+            return evaluate(langevin_step(key_k, population.particles, population.score, self.step_size))
 
         num_steps = self._steps_due(before, t)
         population = jax.lax.fori_loop(0, num_steps, move, population)
-        return population, Adjustment(num_steps, Evaluations(gradients=num_steps))
+        return population, memory, Adjustment(num_steps, Evaluations(gradients=num_steps))
 
     def _steps_due(self, before: Scalar, t: Scalar) -> Int[Array, ""]:
         due = True if self.every is None else crossings(before, t, self.every) > 0

@@ -3,11 +3,13 @@
 import abc
 
 import equinox as eqx
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int, PyTree, Scalar
 
-from pgps.density import Evaluations, Population, Problem
+from pgps.density import Evaluations, Population, Problem, evaluate_target
 from pgps.steppers.base import Clock
+from pgps.weights import Weights
 
 Row = dict[str, Scalar]
 """What one step adds to the trace, by name."""
@@ -25,6 +27,8 @@ class State(eqx.Module):
     evaluations: Evaluations
     memory: PyTree
     """What the method itself carries along: field parameters, an optimiser's moments."""
+    weights: Weights | None = None
+    """The particles' weights and the evidence so far, for a method that has exact ones."""
 
 
 class AbstractMethod(eqx.Module):
@@ -46,3 +50,27 @@ class AbstractMethod(eqx.Module):
     @abc.abstractmethod
     def doubts(self, trace: Trace) -> list[str]:
         """What in a run's trace should make its user wary, one sentence each."""
+
+
+def begin_on_target(key: Array, problem: Problem, num_particles: int, memory: PyTree = None) -> State:
+    """The first state of a method that follows no path: particles of the initial law, evaluated at the target."""
+    return State(
+        population=evaluate_target(problem.draw(key, num_particles), problem),
+        clock=Clock.start(problem.structure.dtype),
+        num_steps=jnp.asarray(0),
+        evaluations=Evaluations(gradients=1),
+        memory=memory,
+    )
+
+
+def proceed(state: State, population: Population, of_steps: Int[Array, ""] | int, memory: PyTree = None) -> State:
+    """The state after one more step, which cost one gradient call; t is the share of the steps that are done."""
+    num_steps = state.num_steps + 1
+    t = (num_steps / of_steps).astype(state.clock.t.dtype)
+    return State(
+        population=population,
+        clock=eqx.tree_at(lambda clock: clock.t, state.clock, t),
+        num_steps=num_steps,
+        evaluations=state.evaluations + Evaluations(gradients=1),
+        memory=memory,
+    )

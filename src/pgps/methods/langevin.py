@@ -1,14 +1,11 @@
 """Langevin dynamics (LD), the paper's first baseline: x <- x + delta grad ln p1(x) + sqrt(2 delta) xi."""
 
-import equinox as eqx
-import jax.numpy as jnp
 from jaxtyping import Array
 
 from pgps import _checks
 from pgps.adjustments.langevin import langevin_step
-from pgps.density import Evaluations, Problem, evaluate_target
-from pgps.methods.base import AbstractMethod, Row, State, Trace
-from pgps.steppers.base import Clock
+from pgps.density import Problem, evaluate_target
+from pgps.methods.base import AbstractMethod, Row, State, Trace, begin_on_target, proceed
 
 
 class Langevin(AbstractMethod):
@@ -33,22 +30,13 @@ class Langevin(AbstractMethod):
 
     def init(self, key: Array, problem: Problem, num_particles: int) -> State:
         """Particles from the initial law."""
-        return State(
-            population=evaluate_target(problem.draw(key, num_particles), problem),
-            clock=Clock.start(problem.structure.dtype),
-            num_steps=jnp.asarray(0),
-            evaluations=Evaluations(gradients=1),
-            memory=None,
-        )
+        return begin_on_target(key, problem, num_particles)
 
     def step(self, key: Array, state: State, problem: Problem) -> tuple[State, Row]:
         """One Langevin step; the clock shows the share of the steps that are done."""
-        population = state.population
-        particles = langevin_step(key, population.particles, population.score, self.step_size)
-        num_steps = state.num_steps + 1
-        clock = eqx.tree_at(lambda clock: clock.t, state.clock, (num_steps / self.num_steps).astype(particles.dtype))
-        evaluations = state.evaluations + Evaluations(gradients=1)
-        return State(evaluate_target(particles, problem), clock, num_steps, evaluations, None), {"t": clock.t}
+        particles = langevin_step(key, state.population.particles, state.population.score, self.step_size)
+        state = proceed(state, evaluate_target(particles, problem), self.num_steps)
+        return state, {"t": state.clock.t}
 
     def doubts(self, trace: Trace) -> list[str]:
         """None: nothing in the trace tells whether the chains have mixed."""

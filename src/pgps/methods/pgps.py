@@ -16,23 +16,25 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, PyTree
+from jaxtyping import Array, Float, PyTree
 
 from pgps import _checks
 from pgps.adjustments.base import AbstractAdjustment
-from pgps.density import Evaluations, Problem
+from pgps.density import Evaluations, Population, Problem
 from pgps.fields.base import AbstractField
 from pgps.methods.base import AbstractMethod, Row, State, Trace
 from pgps.paths.base import AbstractPath, evaluate
 from pgps.steppers.base import AbstractStepper, Clock
 from pgps.trainers.base import AbstractTrainer
+from pgps.trainers.residual import evaluate_field, residual
 
 
 class Memory(NamedTuple):
-    """The field's parameters theta, and what the trainer carries from one t to the next."""
+    """The field's parameters theta, and what the trainer and the adjustment carry from one t to the next."""
 
     params: PyTree
     trainer: PyTree
+    adjustment: PyTree
 
 
 class PGPS(AbstractMethod):
@@ -78,22 +80,29 @@ class PGPS(AbstractMethod):
             clock=clock,
             num_steps=jnp.asarray(0),
             evaluations=Evaluations(gradients=1),
-            memory=Memory(params, self.trainer.init(params)),
+            memory=Memory(params, self.trainer.init(params), self.adjustment.init(dtype)),
         )
 
     def step(self, key: Array, state: State, problem: Problem) -> tuple[State, Row]:
         """One pass through the loop of Algorithm 3."""
         key_train, key_adjust = jax.random.split(key)
+        key_field = jax.random.fold_in(key_train, 0)
         t, particles = state.clock.t, state.population.particles
 
         params, trainer, training = self.trainer.fit(
             key_train, t, state.population, self.field, state.memory.params, state.memory.trainer
         )
-        velocity = jax.vmap(lambda x: self.field.apply(params, t, x))(particles)
+        velocity, divergence = evaluate_field(self.field, params, t, particles, key_field)
 
-        clock, dt = state.clock.advance(self.stepper.time_step(t, velocity))
-        population = evaluate(self.path, clock.t, particles + dt * velocity, problem)
-        population, adjustment = self.adjustment.adjust(key_adjust, t, clock.t, population, self.path, problem)
+        rates = residual(velocity, divergence, state.population)
+        clock, dt = state.clock.advance(self.stepper.time_step(t, velocity, rates, jnp.zeros_like(rates)))
+
+        def evaluate_now(particles: Float[Array, "n dim"]) -> Population:
+            return evaluate(self.path, clock.t, particles, problem)
+
+        population, memory, adjustment = self.adjustment.adjust(
+            key_adjust, t, clock.t, evaluate_now(particles + dt * velocity), state.memory.adjustment, evaluate_now
+        )
 
         row = {
             "t": clock.t,
@@ -103,13 +112,14 @@ class PGPS(AbstractMethod):
             "converged": training.converged,
             "field_norm": jnp.mean(jnp.linalg.norm(velocity, axis=-1)),
             "adjustment_steps": adjustment.num_steps,
+            "acceptance": adjustment.acceptance,
         }
         state = State(
             population=population,
             clock=clock,
             num_steps=state.num_steps + 1,
             evaluations=state.evaluations + Evaluations(gradients=1) + adjustment.evaluations,
-            memory=Memory(params, trainer),
+            memory=Memory(params, trainer, memory),
         )
         return state, row
 

@@ -1,10 +1,34 @@
 """The geometric (annealing) path: ln p_t(x) = (1-t) ln p0(x) + t ln p1(x)."""
 
+from typing import NamedTuple
+
 import jax
 from jaxtyping import Array, Float, Scalar
 
 from pgps.density import Problem
 from pgps.paths.base import AbstractPath, PathValue, temper
+
+
+class Ends(NamedTuple):
+    """Both ends of the path at a particle: all that is needed to know the path there at any t."""
+
+    log_initial: Scalar
+    score_initial: Float[Array, " dim"]
+    log_target: Scalar
+    score_target: Float[Array, " dim"]
+
+    @classmethod
+    def of(cls, x: Float[Array, " dim"], problem: Problem) -> "Ends":
+        """Evaluate both ends, with one gradient call of the target."""
+        return cls(*jax.value_and_grad(problem.log_initial)(x), *jax.value_and_grad(problem.log_target)(x))
+
+    def at(self, t: Scalar) -> PathValue:
+        """The path at t."""
+        return PathValue(
+            logdensity=temper(1 - t, self.log_initial) + temper(t, self.log_target),
+            score=temper(1 - t, self.score_initial) + temper(t, self.score_target),
+            time_derivative=self.log_target - self.log_initial,
+        )
 
 
 class Geometric(AbstractPath):
@@ -16,10 +40,4 @@ class Geometric(AbstractPath):
 
     def evaluate(self, t: Scalar, x: Float[Array, " dim"], problem: Problem) -> PathValue:
         """Value, score and time derivative from one gradient of each end."""
-        log_p0, score_0 = jax.value_and_grad(problem.log_initial)(x)
-        log_p1, score_1 = jax.value_and_grad(problem.log_target)(x)
-        return PathValue(
-            logdensity=temper(1 - t, log_p0) + temper(t, log_p1),
-            score=temper(1 - t, score_0) + temper(t, score_1),
-            time_derivative=log_p1 - log_p0,
-        )
+        return Ends.of(x, problem).at(t)

@@ -14,8 +14,17 @@ class AbstractStepper(eqx.Module):
     """Chooses the time step dt."""
 
     @abc.abstractmethod
-    def time_step(self, t: Scalar, velocity: Float[Array, "n dim"]) -> Scalar:
-        """The time step from t, given the field's values at the particles."""
+    def time_step(
+        self, t: Scalar, velocity: Float[Array, "n dim"], rates: Float[Array, " n"], log_weights: Float[Array, " n"]
+    ) -> Scalar:
+        """The time step from t.
+
+        Args:
+            t: The time.
+            velocity: The field's values at the particles.
+            rates: How fast each particle's log-weight grows with t: the field's residual there.
+            log_weights: The particles' log-weights.
+        """
 
 
 class Clock(eqx.Module):

@@ -19,6 +19,8 @@ class Fixed(AbstractStepper):
     def __check_init__(self):
         _checks.within("dt", self.dt, 0, 1, open_low=True)
 
-    def time_step(self, t: Scalar, velocity: Float[Array, "n dim"]) -> Scalar:
+    def time_step(
+        self, t: Scalar, velocity: Float[Array, "n dim"], rates: Float[Array, " n"], log_weights: Float[Array, " n"]
+    ) -> Scalar:
         """min(dt, 1 - t)."""
         return jnp.minimum(self.dt, 1 - t)

@@ -22,7 +22,9 @@ class ParticleStep(AbstractStepper):
         _checks.positive("psi", self.psi)
         _checks.within("max_dt", self.max_dt, 0, 1, open_low=True)
 
-    def time_step(self, t: Scalar, velocity: Float[Array, "n dim"]) -> Scalar:
+    def time_step(
+        self, t: Scalar, velocity: Float[Array, "n dim"], rates: Float[Array, " n"], log_weights: Float[Array, " n"]
+    ) -> Scalar:
         """min(psi / mean_i |phi(x_i)|, max_dt, 1 - t)."""
         speed = jnp.mean(jnp.linalg.norm(velocity, axis=-1))
         return jnp.minimum(jnp.minimum(self.psi / speed, self.max_dt), 1 - t)

@@ -19,7 +19,7 @@ from pgps import _checks
 from pgps.density import Population
 from pgps.fields.base import AbstractField
 from pgps.trainers.base import AbstractTrainer, Training
-from pgps.trainers.residual import evaluate_field, mean_square, residual
+from pgps.trainers.residual import evaluate_field, mean_square
 
 
 class LearningRateDrop(eqx.Module):
@@ -51,26 +51,28 @@ class Gradient(AbstractTrainer):
     Args:
         learning_rate: The learning rate eta.
         max_steps: The largest number of training steps per t, M.
-        threshold: The loss epsilon at which training stops; 0 always takes `max_steps`.
+        threshold: The loss epsilon at which training stops; 0 always takes `max_steps`, and so does None, which
+            suits a loss that may be negative.
         drop: When to lower the learning rate, if ever.
         optimizer: Makes the optax transformation from a learning rate, such as `optax.adam` or `optax.sgd`.
-        loss: `trainers.mean_square` (the paper's) or `trainers.variance`.
+        loss: `trainers.mean_square` (the paper's), `trainers.variance`, or any function (velocity, divergence,
+            population) -> scalar.
     """
 
     learning_rate: float = 1e-2
     max_steps: int = 1000
-    threshold: float = 1e-2
+    threshold: float | None = 1e-2
     drop: LearningRateDrop | None = None
     optimizer: Callable[[float], optax.GradientTransformation] = eqx.field(static=True, default=optax.adam)
-    loss: Callable[[Float[Array, " n"], Population], Scalar] = eqx.field(static=True, default=mean_square)
+    loss: Callable[[Float[Array, "n dim"], Float[Array, " n"], Population], Scalar] = eqx.field(static=True, default=mean_square)
 
     def __check_init__(self):
         _checks.positive("learning_rate", self.learning_rate)
         _checks.whole("max_steps", self.max_steps, at_least=1)
-        if _checks.number("threshold", self.threshold) < 0:
+        if self.threshold is not None and _checks.number("threshold", self.threshold) < 0:
             raise ValueError(f"threshold must not be negative, got {_checks.show(self.threshold)}; pass 0 or more")
         _checks.function("optimizer", self.optimizer, "(learning_rate) -> optax.GradientTransformation")
-        _checks.function("loss", self.loss, "(residuals, population) -> scalar")
+        _checks.function("loss", self.loss, "(velocity, divergence, population) -> scalar")
         if self.drop is not None:
             _checks.instance("drop", self.drop, LearningRateDrop, "trainers.LearningRateDrop or None")
 
@@ -91,11 +93,12 @@ class Gradient(AbstractTrainer):
 
         def loss_fn(params: PyTree, key: Array) -> Scalar:
             velocity, divergence = evaluate_field(field, params, t, population.particles, key)
-            return self.loss(residual(velocity, divergence, population), population)
+            return self.loss(velocity, divergence, population)
 
         def unfinished(carry: tuple) -> Bool[Array, ""]:
             k, _, _, loss, _ = carry
-            return (k == 0) | ((k < self.max_steps) & (loss >= self.threshold))
+            more = True if self.threshold is None else loss >= self.threshold
+            return (k == 0) | ((k < self.max_steps) & more)
 
         def train(carry: tuple) -> tuple:
             k, params, memory, loss, gradient = carry
@@ -109,7 +112,12 @@ class Gradient(AbstractTrainer):
         loss, gradient = jax.value_and_grad(loss_fn)(params, jax.random.fold_in(key, 0))
         start = (jnp.asarray(0), params, memory, loss, gradient)
         num_steps, params, memory, loss, _ = jax.lax.while_loop(unfinished, train, start)
-        return params, memory, Training(loss, num_steps, (loss < self.threshold) | (self.threshold == 0))
+        return params, memory, Training(loss, num_steps, self._converged(loss))
+
+    def _converged(self, loss: Scalar) -> Bool[Array, ""]:
+        if self.threshold is None:
+            return jnp.isfinite(loss)
+        return (loss < self.threshold) | (self.threshold == 0)
 
     def _optimizer(self, memory: GradientMemory) -> optax.GradientTransformation:
         rate = self.learning_rate

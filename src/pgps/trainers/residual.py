@@ -1,5 +1,7 @@
 """The residual of a field (Eq. 4) and the losses that make it vanish (Eq. 6), each written once.
 
+A loss is a function of the field's values and divergences at the particles, and of the population there.
+
     r(x) = d/dt ln p_t(x) + score_t(x) . phi(x) + div phi(x)
     mean_square (the paper's):  mean_i (r(x_i) - mean_j d/dt ln p_t(x_j))^2
     variance:                   mean_i (r(x_i) - mean_j r(x_j))^2
@@ -25,13 +27,17 @@ def residual(
     return time_derivative + jnp.sum(population.score * velocity, axis=-1) + divergence
 
 
-def mean_square(residuals: Float[Array, " n"], population: Population) -> Scalar:
+def mean_square(
+    velocity: Float[Array, "n dim"], divergence: Float[Array, " n"], population: Population
+) -> Scalar:
     """The paper's loss (Eq. 6)."""
+    residuals = residual(velocity, divergence, population)
     return _mean((residuals - _mean(population.time_derivative, population)) ** 2, population)
 
 
-def variance(residuals: Float[Array, " n"], population: Population) -> Scalar:
+def variance(velocity: Float[Array, "n dim"], divergence: Float[Array, " n"], population: Population) -> Scalar:
     """The variance of the residual."""
+    residuals = residual(velocity, divergence, population)
     return _mean((residuals - _mean(residuals, population)) ** 2, population)
 
 

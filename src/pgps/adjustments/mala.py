@@ -1,0 +1,67 @@
+"""The Metropolis-adjusted Langevin algorithm: a Langevin step as a proposal,
+
+    x' = x + delta grad ln p(x) + sqrt(2 delta) xi,      q(x' | x) ~ exp(-|x' - x - delta grad ln p(x)|^2 / (4 delta)),
+
+accepted by Metropolis's rule, so that p is its stationary law at any step size.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PyTree, Scalar
+
+from pgps import _checks
+from pgps.adjustments.base import AbstractAdjustment, Adjustment, Evaluate
+from pgps.adjustments.langevin import langevin_step
+from pgps.adjustments.metropolis import Move, adapted_moves, metropolis
+from pgps.density import Evaluations, Population
+
+
+def mala_step(key: Array, population: Population, step_size: Scalar | float, evaluate: Evaluate) -> Move:
+    """One move of every particle; it costs one gradient call each."""
+    key_noise, key_accept = jax.random.split(key)
+    proposal = evaluate(langevin_step(key_noise, population.particles, population.score, step_size))
+
+    def log_q(to: Population, source: Population) -> Float[Array, " n"]:
+        shift = to.particles - source.particles - step_size * source.score
+        return -jnp.sum(shift**2, axis=-1) / (4 * step_size)
+
+    log_ratio = proposal.logdensity - population.logdensity + log_q(population, proposal) - log_q(proposal, population)
+    return metropolis(key_accept, population, proposal, log_ratio)
+
+
+class MALA(AbstractAdjustment):
+    """Metropolis-adjusted Langevin moves on p_t; weights stay as they are.
+
+    Args:
+        step_size: The step size delta; the first one, if it is adapted.
+        num_steps: Moves per adjustment.
+        target_acceptance: The acceptance rate that the step size is adapted to; None keeps the step size.
+    """
+
+    step_size: float = 0.1
+    num_steps: int = 5
+    target_acceptance: float | None = 0.574
+
+    def __check_init__(self):
+        _checks.positive("step_size", self.step_size)
+        _checks.whole("num_steps", self.num_steps, at_least=1)
+        if self.target_acceptance is not None:
+            _checks.between("target_acceptance", self.target_acceptance, 0, 1)
+
+    def init(self, dtype: Any) -> Scalar:
+        """The logarithm of the step size."""
+        return jnp.log(jnp.asarray(self.step_size, dtype))
+
+    def adjust(
+        self, key: Array, before: Scalar, t: Scalar, population: Population, memory: PyTree, evaluate: Evaluate
+    ) -> tuple[Population, PyTree, Adjustment]:
+        """Take the moves; the step size follows the acceptance rate from one to the next."""
+
+        def kernel(key: Array, population: Population, step_size: Scalar) -> Move:
+            return mala_step(key, population, step_size, evaluate)
+
+        moves, memory = adapted_moves(key, population, memory, kernel, self.num_steps, self.target_acceptance)
+        evaluations = Evaluations(gradients=self.num_steps)
+        return moves.population, memory, Adjustment(self.num_steps, evaluations, moves.acceptance, moves.faults)
