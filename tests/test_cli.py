@@ -13,7 +13,7 @@ import pytest
 import pgps
 from pgps import recipes
 from pgps.cli import main
-from pgps.experiments import figure1
+from pgps.experiments import demo
 
 TARGET = """\
 import jax.numpy as jnp
@@ -172,7 +172,7 @@ def test_an_output_folder_that_cannot_be_used(folder, capsys, command):
 def test_the_extra_is_asked_for_before_anything_runs(capsys, monkeypatch, command, module):
     monkeypatch.setitem(sys.modules, module, None)
     monkeypatch.setattr(pgps, "sample", lambda *_args, num_particles=0, **_kwargs: pytest.fail(f"{num_particles}"))
-    monkeypatch.setattr(figure1, "run", lambda *_args, **_kwargs: pytest.fail("sampled"))
+    monkeypatch.setattr(demo, "run", lambda *_args, **_kwargs: pytest.fail("sampled"))
     assert "pip install 'pgps[report]'" in misuse(command, capsys)
 
 
@@ -284,7 +284,7 @@ def test_interrupting_the_demo_writes_nothing(capsys, monkeypatch):
     def interrupt(*_args, **_kwargs):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(figure1, "run", interrupt)
+    monkeypatch.setattr(demo, "run", interrupt)
     assert main(["demo"]) == 130
     assert not Path("runs").exists()
     assert capsys.readouterr().err == "pgps: interrupted\n"
@@ -295,8 +295,8 @@ def test_a_disk_that_fails_is_one_line(capsys, monkeypatch):
     def fail(*_args, **_kwargs):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(figure1, "run", lambda *_args, **_kwargs: None)
-    monkeypatch.setattr(figure1, "save", fail)
+    monkeypatch.setattr(demo, "run", lambda *_args, **_kwargs: None)
+    monkeypatch.setattr(demo, "save", fail)
     error = misuse("demo --quiet --out somewhere", capsys)
     assert "--out somewhere" in error
     assert "No space left on device" in error

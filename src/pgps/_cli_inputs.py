@@ -9,7 +9,7 @@ import importlib.util
 import inspect
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -64,7 +64,7 @@ def misuse(names: dict[str, str]) -> Iterator[None]:
     """Turn an error of the library, whose first word is an argument, into one about the option behind it."""
     try:
         yield
-    except (TypeError, ValueError, OverflowError) as error:
+    except (TypeError, ValueError, OverflowError, FileExistsError) as error:
         name, _, rest = _first_line(error).partition(" ")
         raise MisuseError(f"{names.get(name, name)} {rest}") from error
     except jax.errors.JaxRuntimeError as error:
@@ -109,6 +109,32 @@ def shape(text: str) -> tuple[int, ...]:
         raise argparse.ArgumentTypeError(
             f"must be whole numbers of at least 1 with commas between them, as in 2,3, got {text!r}"
         ) from None
+
+
+def seeds(text: str) -> tuple[int, ...]:
+    """Seeds, as in `0,1,2` or `0-9`."""
+    found: list[int] = []
+    for part in text.split(","):
+        low, dash, high = part.partition("-")
+        try:
+            first = whole(0, 2**32 - 1)(low)
+            last = whole(first, first + 9999)(high) if dash else first
+        except argparse.ArgumentTypeError:
+            raise argparse.ArgumentTypeError(
+                f"must be whole numbers with commas between them, or ranges, as in 0,1,2 or 0-9, got {text!r}"
+            ) from None
+        found += range(first, last + 1)
+    return tuple(found)
+
+
+def items(item: str | None, known: Mapping[str, Any]) -> list[str]:
+    """The experiments that an item names."""
+    if item == "all":
+        return list(known)
+    if item not in known:
+        got = "none" if item is None else repr(item)
+        raise MisuseError(f"ITEM must be one of {', '.join(known)} or all, got {got}; see pgps reproduce --list")
+    return [item]
 
 
 def option_defaults(name: str) -> str:

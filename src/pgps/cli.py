@@ -7,6 +7,7 @@ import shlex
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -21,7 +22,12 @@ _SAMPLE_EXAMPLES = """\
   pgps sample banana.py:logdensity --dim 2 --initial normal:0,3 --psi 0.05 --langevin-steps 10
   pgps sample banana.py:logdensity --shape 2,3 --method training-free --out runs/banana
 """
-_EXAMPLES = f"examples:\n  pgps demo\n{_SAMPLE_EXAMPLES}  pgps bench training-step\n"
+_REPRODUCE_EXAMPLES = """\
+  pgps reproduce --list
+  pgps reproduce fig4 --preset smoke
+  pgps reproduce all --preset paper --out results/reproduction
+"""
+_EXAMPLES = f"examples:\n  pgps demo\n{_SAMPLE_EXAMPLES}{_REPRODUCE_EXAMPLES}  pgps bench training-step\n"
 
 
 class _Parser(argparse.ArgumentParser):
@@ -63,6 +69,16 @@ def _parser() -> argparse.ArgumentParser:
     sample.set_defaults(command=_sample)
     _add_sample_options(sample)
 
+    reproduce = commands.add_parser(
+        "reproduce",
+        help="repeat the paper's experiments",
+        description=_reproduce.__doc__,
+        epilog=f"examples:\n{_REPRODUCE_EXAMPLES}",
+        **layout,
+    )
+    reproduce.set_defaults(command=_reproduce)
+    _add_reproduce_options(reproduce)
+
     bench = commands.add_parser("bench", help="measure speed", description=_bench.__doc__, **layout)
     bench.add_argument("benchmark", choices=["training-step"], help="what to measure")
     bench.add_argument("--repeats", type=inputs.whole(1), metavar="N", help="measurements of each", **_UNSET)
@@ -84,6 +100,20 @@ def _add_common_options(parser: argparse.ArgumentParser, seed_remark: str) -> No
     group.add_argument("--seed", type=inputs.whole(0, 2**32 - 1), default=0, metavar="N", help=seed_help)
     group.add_argument("--out", type=Path, metavar="DIR", help="a new or empty folder (default: a new one in runs/)")
     group.add_argument("--quiet", action="store_true", help="print the path of the report, and warnings, but no more")
+
+
+def _add_reproduce_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("item", nargs="?", metavar="ITEM", help="a figure, as --list shows them, or all")
+    parser.add_argument("--list", action="store_true", help="show what there is")
+    preset_help = "smoke takes seconds and shows that it works, paper has the published settings (default: %(default)s)"
+    parser.add_argument("--preset", default="smoke", metavar="smoke|paper", help=preset_help)
+    parser.add_argument(
+        "--seeds", type=inputs.seeds, metavar="LIST", help="as in 0,1,2 or 0-9 (default: the item's own)"
+    )
+    out_help = "a new folder, or one to go on in (default: runs/reproduce/PRESET)"
+    parser.add_argument("--out", type=Path, metavar="DIR", help=out_help)
+    parser.add_argument("--jobs", type=inputs.whole(1, 64), default=1, metavar="N", help="processes (default: 1)")
+    parser.add_argument("--quiet", action="store_true", help="print the paths of the reports and no more")
 
 
 def _add_sample_options(parser: argparse.ArgumentParser) -> None:
@@ -116,19 +146,19 @@ def _add_sample_options(parser: argparse.ArgumentParser) -> None:
 
 def _demo(args: argparse.Namespace) -> int:
     """Make the paper's Figure 1: two modes, sampled by Langevin dynamics and by PGPS."""
-    from pgps.experiments import figure1
+    from pgps.experiments import demo
 
     _check_before_running(args)
     announce = None if args.quiet else lambda name: print(f"running {name}", file=sys.stderr)
     with _doubts_kept_for_later():
-        figure = figure1.run(jax.random.key(args.seed), progress=_progress(args), announce=announce)
+        figure = demo.run(jax.random.key(args.seed), progress=_progress(args), announce=announce)
     folder = args.out or inputs.next_free("demo")
     with inputs.writing(folder):
-        report = figure1.save(figure, folder, asked=args.asked, seed=args.seed)
+        report = demo.save(figure, folder, asked=args.asked, seed=args.seed)
     if not args.quiet:
-        for name, *cells in (figure1.TABLE_HEAD, *figure.table()):
+        for name, *cells in (demo.TABLE_HEAD, *figure.table()):
             print(f"{name:<20}" + "".join(f"{cell:>13}" for cell in cells))
-        verdict = figure1.judge(figure)
+        verdict = demo.judge(figure)
         print(f"{verdict.headline} {verdict.text}")
     _print_doubts(figure.warnings)
     print(report)
@@ -157,6 +187,55 @@ def _sample(args: argparse.Namespace) -> int:
     return _exit_code(result)
 
 
+def _reproduce(args: argparse.Namespace) -> int:
+    """Repeat the paper's experiments: figures, numbers with error bars, and a verdict next to each published claim.
+
+    What is complete is kept: run the same command again to go on after an interruption.
+    """
+    from pgps import experiments
+    from pgps.experiments import runner
+    from pgps.experiments.worker import start_workers
+
+    if args.list:
+        for name, experiment in experiments.EXPERIMENTS.items():
+            print(f"{name:<18}{experiment.title}")
+        return 0
+    names = inputs.items(args.item, experiments.EXPERIMENTS)
+    if args.preset not in runner.PRESETS:
+        raise inputs.MisuseError(f"--preset must be one of {', '.join(runner.PRESETS)}, got {args.preset!r}")
+    _check_report_extra()
+    folder = args.out or Path("runs") / "reproduce" / args.preset
+    asked = []
+    with inputs.misuse({"seeds": "--seeds", "out": "--out"}):
+        for name in names:
+            experiment = experiments.EXPERIMENTS[name]
+            seeds = args.seeds or experiment.seeds(args.preset)
+            own = folder if args.item == name and args.out else folder / name
+            runner.check_seeds(seeds)
+            runner.check_folder(name, experiment, args.preset, seeds, own)
+            asked.append((name, experiment, seeds, own))
+    announce = None if args.quiet else lambda line: print(line, file=sys.stderr, flush=True)
+    for name, experiment, seeds, own in asked:
+        workers = partial(start_workers, name, args.preset, seeds, own, args.jobs) if args.jobs > 1 else None
+        with inputs.writing(own), _doubts_kept_for_later():
+            findings, report = runner.reproduce(
+                name,
+                experiment,
+                args.preset,
+                seeds,
+                own,
+                command=args.asked,
+                workers=workers,
+                progress=_progress(args),
+                announce=announce,
+            )
+        if not args.quiet:
+            for claim in findings.claims:
+                print(f"{name}: {claim.verdict}: {claim.published}; measured: {claim.measured}")
+        print(report)
+    return 0
+
+
 def _bench(args: argparse.Namespace) -> int:
     """Measure the speed of training steps, next to the same steps in eager PyTorch where it is installed."""
     from pgps.benchmarks import training_step
@@ -175,11 +254,15 @@ def _bench(args: argparse.Namespace) -> int:
 
 
 def _check_before_running(args: argparse.Namespace) -> None:
+    _check_report_extra()
+    inputs.check_output(args.out)
+
+
+def _check_report_extra() -> None:
     try:
         reporting.check_installed()
     except ModuleNotFoundError as error:
         raise inputs.MisuseError(str(error)) from None
-    inputs.check_output(args.out)
 
 
 def _progress(args: argparse.Namespace) -> bool | None:

@@ -160,7 +160,7 @@ def _advance(
         state, row = method.step(jax.random.fold_in(key, state.num_steps), state, problem)
         if observe is not None:
             row |= observe(jax.vmap(problem.structure.unravel)(state.population.particles))
-        return state, row
+        return state, jax.tree.map(jnp.asarray, row)
 
     def unfinished(carry: tuple) -> Array:
         run, _, count = carry

@@ -25,7 +25,7 @@ from helpers import (
 from pgps import paths
 from pgps.adjustments import AbstractAdjustment, Adjustment, Langevin, NoAdjustment, langevin_step
 from pgps.density import Population, Problem
-from pgps.methods import AbstractMethod
+from pgps.methods import AbstractMethod, TemperedSMC
 
 PATH = paths.LogWeightedShrinkage(0.3, 0.6)
 KEY = jax.random.key(8)
@@ -55,7 +55,8 @@ def test_an_adjusted_population_is_evaluated_at_its_particles(adjustment: Abstra
     problem = vector_problem()
     population, report = adjust(adjustment, t - 0.1, t, path_population(problem, t, PATH), problem)
     assert_close(population, path_population(problem, t, PATH, population.particles))
-    assert report.evaluations.gradients == report.num_steps
+    per_step = getattr(adjustment, "num_leapfrog", 1)
+    assert report.evaluations.gradients == report.num_steps * per_step
     assert report.evaluations.values == 0
 
 
@@ -175,8 +176,12 @@ def test_evaluations_are_counted(method: AbstractMethod):
     assert result.status == pgps.Status.COMPLETED
     assert result.num_evaluations.gradients == density.gradients
     assert result.num_evaluations.values == density.values
-    steps = len(result.trace["t"]) + int(np.sum(result.trace.get("adjustment_steps", 0)))
-    assert density.gradients == num_particles * (1 + steps)
+    moves = int(np.sum(result.trace.get("adjustment_steps", 0)))
+    if isinstance(method, TemperedSMC):
+        # Reweighting and the ladder cost nothing: both ends of the path are known at each particle.
+        assert density.gradients == num_particles * (1 + moves * getattr(method.moves, "num_leapfrog", 1))
+    else:
+        assert density.gradients == num_particles * (1 + len(result.trace["t"]) + moves)
 
 
 # pyright: reportArgumentType=false

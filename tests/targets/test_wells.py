@@ -1,5 +1,7 @@
 """The many-well problem: its constants and its table of quantiles are SciPy's quadrature's."""
 
+from itertools import pairwise
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,8 +19,7 @@ def density(x: float) -> float:
 def integral(low: float, high: float, power: int = 0) -> float:
     """The integral of x^power times one well's density, which is split where quad would miss a well."""
     edges = np.unique(np.clip([low, -1.7, 0.0, 1.75, high], low, high))
-    pieces = zip(edges[:-1], edges[1:], strict=True)
-    return sum(scipy.integrate.quad(lambda x: x**power * density(x), *piece, epsabs=0)[0] for piece in pieces)
+    return sum(scipy.integrate.quad(lambda x: x**power * density(x), *piece, epsabs=0)[0] for piece in pairwise(edges))
 
 
 @pytest.mark.usefixtures("x64")

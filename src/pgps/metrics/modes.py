@@ -123,7 +123,7 @@ def mode_table(
     difference, scale = mass - truth, np.sqrt(truth * (1 - truth) * np.sum(weights**2))
     # A mode that should hold nothing, or everything, has no spread: it is right or infinitely far off.
     z_score = np.divide(difference, scale, out=np.copysign(np.inf, difference), where=scale > 0)
-    return ModeTable(mass, error, truth, np.where(difference == 0, 0.0, z_score))
+    return ModeTable(mass, error, truth, np.where(np.abs(difference) < 1e-12, 0.0, z_score))
 
 
 def _share(inside: np.ndarray, weights: np.ndarray) -> Share:
@@ -150,4 +150,4 @@ def _masses(masses: AnyArray, k: int) -> np.ndarray:
         raise ValueError(f"masses must have shape ({k},), got {values.shape}; pass one number per mean")
     if np.any(values < 0) or abs(values.sum() - 1) > 1e-5:
         raise ValueError(f"masses must not be negative and sum to 1, got {_checks.show(values)}; divide by their sum")
-    return values
+    return values / values.sum()  # single precision leaves a remainder

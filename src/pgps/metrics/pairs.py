@@ -54,7 +54,8 @@ def median_distance(points: Float[np.ndarray, "n dim"], weights: Float[np.ndarra
         return 1.0
     order = np.argsort(distances)
     cumulative = np.cumsum(masses[order])
-    return float(distances[order][np.searchsorted(cumulative, cumulative[-1] / 2)])
+    # Of an even number of equal masses it is the lower one of the two in the middle, whatever the rounding.
+    return float(distances[order][np.searchsorted(cumulative, (0.5 - 1e-9) * cumulative[-1])])
 
 
 def _rows(kernel: AbstractKernel, a: PyTree, b: PyTree, b_weights: np.ndarray, *, skip_diagonal: bool) -> np.ndarray:

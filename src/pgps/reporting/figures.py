@@ -77,13 +77,15 @@ def density_grid(
     return jnp.exp(values - jnp.max(values))
 
 
-def draw_panels(panels: Sequence[Panel], density: Float[np.ndarray, "num num"], limits: Limits) -> "Figure":
-    """Panels on common axes, two in a row, each over the shading and the contours of `density`."""
+def draw_panels(
+    panels: Sequence[Panel], density: Float[np.ndarray, "num num"], limits: Limits, columns: int = 2
+) -> "Figure":
+    """Panels on common axes, some in a row, each over the shading and the contours of `density`."""
     from matplotlib.figure import Figure
 
-    rows = math.ceil(len(panels) / 2)
-    figure = Figure(figsize=(9.6, 3.2 * rows), layout="constrained")
-    grid = figure.subplots(rows, 2, sharex=True, sharey=True, squeeze=False)
+    rows = math.ceil(len(panels) / columns)
+    figure = Figure(figsize=(4.8 * columns, 3.2 * rows), layout="constrained")
+    grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
     for axes in grid.flat[len(panels) :]:
         axes.set_visible(False)
     for axes, panel in zip(grid.flat, panels, strict=False):

@@ -6,9 +6,11 @@ and a stack of targets, `jax.tree.map(lambda *leaves: jnp.stack(leaves), *target
 """
 
 import abc
+from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 from jax.core import Tracer
 from jaxtyping import Array, Float, PyTree, Scalar
 
@@ -33,6 +35,11 @@ class AbstractTarget(eqx.Module):
     @abc.abstractmethod
     def sample(self, key: Array, num: int) -> Float[Array, "num dim"]:
         """Independent draws."""
+
+
+def as_floats(value: Any) -> Float[Array, "..."]:
+    """A parameter as an array of the default floating dtype, so that equal shapes are equal to the compiler."""
+    return jnp.asarray(value, float)
 
 
 def is_traced(tree: PyTree) -> bool:

@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, Scalar
 
 from pgps import _checks
 from pgps.initial import Normal
-from pgps.targets.base import AbstractTarget, is_traced
+from pgps.targets.base import AbstractTarget, as_floats, is_traced
 
 
 def _log_variance(first: Float[Array, "..."]) -> Float[Array, "..."]:
@@ -30,8 +30,8 @@ class Funnel(AbstractTarget):
         scale: The standard deviation of the first coordinate.
     """
 
-    dim: int = eqx.field(static=True, default=10)
-    scale: Scalar = eqx.field(converter=lambda scale: jnp.asarray(scale, float), default=3.0)
+    dim: int = eqx.field(static=True, default=10)  # pyright: ignore[reportIncompatibleMethodOverride]
+    scale: Scalar = eqx.field(converter=as_floats, default=3.0)
 
     def __check_init__(self):
         _checks.whole("dim", self.dim, at_least=2)

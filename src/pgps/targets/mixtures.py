@@ -19,7 +19,7 @@ from jaxtyping import Array, Float, Int, Scalar
 
 from pgps import _checks
 from pgps.initial import Normal
-from pgps.targets.base import AbstractTarget, is_traced
+from pgps.targets.base import AbstractTarget, as_floats, is_traced
 
 
 class AbstractMixture(AbstractTarget):
@@ -88,9 +88,9 @@ class GaussianMixture(AbstractMixture):
         scales: The components' standard deviations.
     """
 
-    weights: Float[Array, " k"]
-    means: Float[Array, "k dim"]
-    scales: Float[Array, " k"]
+    weights: Float[Array, " k"] = eqx.field(converter=as_floats)
+    means: Float[Array, "k dim"] = eqx.field(converter=as_floats)
+    scales: Float[Array, " k"] = eqx.field(converter=as_floats)
 
     def _log_standard(self, squares: Float[Array, " k"]) -> Float[Array, " k"]:
         return -0.5 * (squares + self.dim * math.log(2 * math.pi))

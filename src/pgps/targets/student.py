@@ -17,7 +17,7 @@ from jaxtyping import Array, Float, Scalar
 
 from pgps import _checks
 from pgps.initial import Normal
-from pgps.targets.base import is_traced
+from pgps.targets.base import as_floats, is_traced
 from pgps.targets.mixtures import AbstractMixture, scattered
 
 
@@ -31,10 +31,10 @@ class StudentMixture(AbstractMixture):
         df: The degrees of freedom, one number for all components.
     """
 
-    weights: Float[Array, " k"]
-    means: Float[Array, "k dim"]
-    scales: Float[Array, " k"]
-    df: Scalar = eqx.field(converter=lambda df: jnp.asarray(df, float))
+    weights: Float[Array, " k"] = eqx.field(converter=as_floats)
+    means: Float[Array, "k dim"] = eqx.field(converter=as_floats)
+    scales: Float[Array, " k"] = eqx.field(converter=as_floats)
+    df: Scalar = eqx.field(converter=as_floats)
 
     def __check_init__(self):
         if not is_traced(self.df):

@@ -6,7 +6,7 @@ from jaxtyping import Array, PyTree, Scalar
 from pgps.density import Population
 from pgps.fields.base import AbstractField
 from pgps.trainers.base import AbstractTrainer, Training
-from pgps.trainers.residual import evaluate_field, mean_square, residual
+from pgps.trainers.residual import evaluate_field, mean_square
 
 
 class NoTraining(AbstractTrainer):
@@ -22,5 +22,5 @@ class NoTraining(AbstractTrainer):
         """Return the parameters as they are."""
         params = field.observe(params, population.particles)
         velocity, divergence = evaluate_field(field, params, t, population.particles, key)
-        loss = mean_square(residual(velocity, divergence, population), population)
+        loss = mean_square(velocity, divergence, population)
         return params, None, Training(loss, jnp.asarray(0), jnp.asarray(True))

@@ -14,7 +14,7 @@ from PIL import Image
 import pgps
 from pgps import reporting, run
 from pgps.cli import main
-from pgps.experiments import figure1
+from pgps.experiments import demo as figure1
 from pgps.result import PGPSWarning, Status
 
 

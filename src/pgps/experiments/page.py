@@ -1,0 +1,75 @@
+"""An experiment's findings as a page: in Markdown for the documentation, and as a report in HTML."""
+
+from typing import Any
+
+from pgps import reporting
+from pgps.experiments.base import Findings
+
+_LEVELS = {"reproduced": "good", "partly": "care", "not reproduced": "bad"}
+_CLAIM_HEAD = ("published", "measured", "verdict", "why")
+
+
+def markdown_page(title: str, findings: Findings, record: dict[str, Any]) -> str:
+    """The page in Markdown; pictures are named relative to it."""
+    lines = [
+        f"## {title}",
+        "",
+        f"**{_sentence(findings)}** `{record['command']}`, {_conditions(record)}.",
+        "",
+        f"![{findings.caption}](figure.png)",
+        "",
+        findings.caption,
+        "",
+        *_table(_CLAIM_HEAD, _claims(findings)),
+    ]
+    for table in findings.tables:
+        lines += ["", f"{table.caption}:", "", *_table(table.head, table.rows)]
+    lines += ["", *[f"- {note}" for note in findings.notes]]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def html_page(title: str, findings: Findings, record: dict[str, Any], picture: bytes) -> str:
+    """The page as a self-contained report."""
+    claims = reporting.Table("What was published, and what was measured", _CLAIM_HEAD, _claims(findings))
+    return reporting.render(
+        reporting.Report(
+            title=title,
+            asked=record["command"],
+            verdict=reporting.Verdict(_LEVELS[findings.verdict], _sentence(findings), _conditions(record) + "."),
+            facts={
+                "Preset": record["preset"],
+                "Seeds": ", ".join(map(str, record["seeds"])),
+                "Settings": str(len(record["cells"])),
+                "Seconds": f"{record['seconds']:.0f}",
+            },
+            warnings=(),
+            tables=(claims, *findings.tables),
+            images=(reporting.Image(picture, "png", findings.caption, findings.caption),),
+            text="\n".join(findings.notes),
+            versions=record["versions"],
+            settings=record,
+        )
+    )
+
+
+def _sentence(findings: Findings) -> str:
+    return {"reproduced": "Reproduced.", "partly": "Partly reproduced.", "not reproduced": "Not reproduced."}[
+        findings.verdict
+    ]
+
+
+def _conditions(record: dict[str, Any]) -> str:
+    seeds = record["seeds"]
+    count = f"{len(seeds)} seeds" if len(seeds) > 1 else f"seed {seeds[0]}"
+    return f"preset {record['preset']}, {count}, {record['seconds']:.0f} s on {record['machine']['cores']} cores"
+
+
+def _claims(findings: Findings) -> list[tuple[str, str, str, str]]:
+    return [(claim.published, claim.measured, claim.verdict, claim.why) for claim in findings.claims]
+
+
+def _table(head: Any, rows: Any) -> list[str]:
+    def line(cells: Any) -> str:
+        return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+    return [line(head), "|" + " --- |" * len(head), *[line(row) for row in rows]]

@@ -1,0 +1,172 @@
+"""Runs an experiment into a folder, cell by cell, so that an interrupted one goes on where it stopped.
+
+The folder holds `experiment.json` (what was asked), `cells/` (one record per setting, written when it is complete), and in
+the end `result.json`, `figure.png`, `figure.svg`, `page.md` and `report.html`.
+"""
+
+import datetime
+import io
+import json
+import os
+import platform
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from pgps import reporting, storage
+from pgps._version import __version__
+from pgps.experiments.base import AbstractExperiment, Cell, Findings, Record
+from pgps.experiments.page import html_page, markdown_page
+
+PRESETS = ("smoke", "paper")
+
+
+def check_seeds(seeds: Sequence[int]) -> None:
+    """Raise unless the seeds are different, and there is at least one."""
+    repeated = sorted({seed for seed in seeds if list(seeds).count(seed) > 1})
+    if repeated:
+        listed = ", ".join(map(str, repeated))
+        raise ValueError(f"seeds must differ, got {listed} more than once; a repeated seed is no further evidence")
+    if not seeds:
+        raise ValueError("seeds must hold at least one number, got none; as in 0,1,2")
+
+
+def check_folder(name: str, experiment: AbstractExperiment, preset: str, seeds: Sequence[int], folder: Path) -> None:
+    """Raise unless the folder is new or empty, or holds the same experiment."""
+    path = folder / "experiment.json"
+    if not path.is_file():
+        storage.check_free(folder)
+        return
+    asked = _asked(name, experiment, preset, seeds)
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        raise ValueError(f"out {folder} holds a damaged experiment.json; choose another folder") from None
+    differing = [key for key in asked if not isinstance(found, dict) or found.get(key) != asked[key]]
+    if differing:
+        shown = {key: found.get(key) if isinstance(found, dict) else None for key in ("experiment", "preset", "seeds")}
+        raise FileExistsError(
+            f"out must be new, or hold the same experiment, but {folder} holds another ({shown}; it differs in "
+            f"{', '.join(differing)}); choose another folder"
+        )
+
+
+def reproduce(
+    name: str,
+    experiment: AbstractExperiment,
+    preset: str,
+    seeds: Sequence[int],
+    folder: Path,
+    *,
+    command: str,
+    workers: Callable[[], None] | None = None,
+    progress: bool | None = None,
+    announce: Callable[[str], None] | None = None,
+) -> tuple[Findings, Path]:
+    """Run what is missing, and write the findings; returns them and the report's path.
+
+    Args:
+        name: The experiment's name.
+        experiment: The experiment.
+        preset: `smoke` or `paper`.
+        seeds: The seeds.
+        folder: A new folder, or one in which the same experiment was begun.
+        command: The command that was run, to be shown in the report.
+        workers: Runs the missing cells in other processes, before this one looks for them.
+        progress: Whether to show progress bars; None shows them on a terminal.
+        announce: Called with a line before each cell.
+    """
+    check_seeds(seeds)
+    check_folder(name, experiment, preset, seeds, folder)
+    (folder / "cells").mkdir(parents=True, exist_ok=True)
+    _write(folder / "experiment.json", _json(_asked(name, experiment, preset, seeds)))
+
+    if workers is not None and missing_cells(experiment, preset, folder):
+        workers()
+    cells = experiment.cells(preset)
+    records, seconds = {}, {}
+    for number, cell in enumerate(cells, 1):
+        known = _read_cell(folder, cell)
+        if announce is not None:
+            announce(f"{name} {number}/{len(cells)} {cell.name}" + (" (done before)" if known else ""))
+        records[cell.name], seconds[cell.name] = known or run_cell(folder, cell, seeds, progress)
+
+    findings = experiment.findings(preset, records)
+    record = {
+        "command": command,
+        **_asked(name, experiment, preset, seeds),
+        "verdict": findings.verdict,
+        "claims": [asdict(claim) for claim in findings.claims],
+        "notes": list(findings.notes),
+        "cells": {cell.name: {"seconds": seconds[cell.name], "rows": records[cell.name].rows} for cell in cells},
+        "seconds": sum(seconds.values()),
+        "machine": {"cores": os.cpu_count(), "device": jax.devices()[0].device_kind, "system": platform.platform()},
+        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+    }
+    picture = {kind: reporting.encode(findings.figure, kind) for kind in ("png", "svg")}
+    for kind, data in picture.items():
+        _write(folder / f"figure.{kind}", data)
+    _write(folder / "page.md", markdown_page(experiment.title, findings, record).encode())
+    _write(folder / "report.html", html_page(experiment.title, findings, record, picture["png"]).encode())
+    _write(folder / "result.json", _json(record))
+    return findings, folder / "report.html"
+
+
+def _asked(name: str, experiment: AbstractExperiment, preset: str, seeds: Sequence[int]) -> dict[str, Any]:
+    settings = {cell.name: cell.settings for cell in experiment.cells(preset)}
+    asked = {
+        "experiment": name,
+        "preset": preset,
+        "seeds": list(seeds),
+        "settings": settings,
+        "versions": {"pgps": __version__, "jax": jax.__version__, "python": platform.python_version()},
+    }
+    # As it comes back from a file: tuples are lists there.
+    return json.loads(json.dumps(asked))
+
+
+def missing_cells(experiment: AbstractExperiment, preset: str, folder: Path) -> list[Cell]:
+    """The cells that the folder does not hold yet."""
+    return [cell for cell in experiment.cells(preset) if not _cell_path(folder, cell, "json").is_file()]
+
+
+def run_cell(folder: Path, cell: Cell, seeds: Sequence[int], progress: bool | None) -> tuple[Record, float]:
+    """Run a cell and write its record; returns both the record and the seconds that it took."""
+    start = time.perf_counter()
+    record = cell.run(seeds, progress)
+    seconds = time.perf_counter() - start
+    archive = io.BytesIO()
+    np.savez_compressed(archive, allow_pickle=False, **record.arrays)
+    _write(_cell_path(folder, cell, "npz"), archive.getvalue())
+    # Written last: a cell is complete when this file is there.
+    _write(_cell_path(folder, cell, "json"), _json({"seconds": seconds, "rows": record.rows}))
+    return record, seconds
+
+
+def _read_cell(folder: Path, cell: Cell) -> tuple[Record, float] | None:
+    path = _cell_path(folder, cell, "json")
+    if not path.is_file():
+        return None
+    found = json.loads(path.read_text(encoding="utf-8"))
+    with np.load(_cell_path(folder, cell, "npz"), allow_pickle=False) as archive:
+        return Record(found["rows"], dict(archive)), found["seconds"]
+
+
+def _cell_path(folder: Path, cell: Cell, kind: str) -> Path:
+    return folder / "cells" / f"{cell.name}.{kind}"
+
+
+def _json(record: dict[str, Any]) -> bytes:
+    return (json.dumps(record, indent=2) + "\n").encode()
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Write a file whole, or not at all."""
+    draft = path.with_name(f".{path.name}.draft")
+    draft.write_bytes(data)
+    os.replace(draft, path)
