@@ -248,3 +248,13 @@ def assert_moments(draws: Any, mean: Any, variance: Any, num_errors: float = 4.0
     squares = (draws - mean) ** 2
     error = np.sqrt(np.var(squares, axis=0) / n)
     np.testing.assert_array_less(np.abs(squares.mean(axis=0) - variance), num_errors * error)
+
+
+def assert_covariance(draws: Any, mean: Any, covariance: Any, num_errors: float = 4.0) -> None:
+    """The mean and covariance of independent draws lie within some standard errors, taken from the draws, of the truth."""
+    draws, covariance = np.asarray(draws, float), np.asarray(covariance)
+    n, centered = len(draws), draws - np.asarray(mean)
+    np.testing.assert_array_less(np.abs(centered.mean(axis=0)), num_errors * np.sqrt(np.diagonal(covariance) / n))
+    products = centered[:, :, None] * centered[:, None, :]
+    error = products.std(axis=0) / np.sqrt(n)
+    np.testing.assert_array_less(np.abs(products.mean(axis=0) - covariance), num_errors * error)

@@ -80,7 +80,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_reproduce_options(reproduce)
 
     bench = commands.add_parser("bench", help="measure speed", description=_bench.__doc__, **layout)
-    bench.add_argument("benchmark", choices=["training-step"], help="what to measure")
+    bench.add_argument("benchmark", choices=["training-step", "baseline-step"], help="what to measure")
     bench.add_argument("--repeats", type=inputs.whole(1), metavar="N", help="measurements of each", **_UNSET)
     bench.add_argument("--preset", choices=["full", "smoke"], default="full", help="how much (default: %(default)s)")
     bench.set_defaults(command=_bench)
@@ -237,18 +237,19 @@ def _reproduce(args: argparse.Namespace) -> int:
 
 
 def _bench(args: argparse.Namespace) -> int:
-    """Measure the speed of training steps, next to the same steps in eager PyTorch where it is installed."""
-    from pgps.benchmarks import training_step
+    """Measure the speed of training steps, next to eager PyTorch where it is installed, or of the baselines' steps."""
+    from pgps.benchmarks import baseline_step, training_step
 
+    benchmark: Any = {"training-step": training_step, "baseline-step": baseline_step}[args.benchmark]
     inputs.check_output(args.out)
-    chosen: dict[str, Any] = {"preset": training_step.PRESETS[args.preset]}
+    chosen: dict[str, Any] = {"preset": benchmark.PRESETS[args.preset]}
     if "repeats" in args:
         chosen["repeats"] = args.repeats
     folder = args.out or inputs.next_free("bench")
     with inputs.writing(folder):
-        record = training_step.run(folder, args.quiet, **chosen)
+        record = benchmark.run(folder, args.quiet, **chosen)
     if not args.quiet:
-        print(training_step.format_table(record))
+        print(benchmark.format_table(record))
     print(folder / "result.json")
     return 0
 

@@ -1,6 +1,7 @@
 """Algorithm 2: its formula, its stationary law, when it acts, and what it costs."""
 
 from collections.abc import Callable
+from functools import partial
 
 import equinox as eqx
 import jax
@@ -23,7 +24,7 @@ from helpers import (
     vector_problem,
 )
 from pgps import paths
-from pgps.adjustments import AbstractAdjustment, Adjustment, Langevin, NoAdjustment, langevin_step
+from pgps.adjustments import HMC, MALA, AbstractAdjustment, Adjustment, Langevin, NoAdjustment, langevin_step
 from pgps.density import Population, Problem
 from pgps.methods import AbstractMethod, TemperedSMC
 
@@ -166,6 +167,8 @@ def test_published_schedule_of_adjustments():
     assert result.num_evaluations.gradients == 2 * (1 + 50 + 4000)
 
 
+# Three particles are too few for an evidence, and it is said.
+@pytest.mark.filterwarnings("ignore:all particles descend:pgps.PGPSWarning")
 @over("method", METHODS)
 def test_evaluations_are_counted(method: AbstractMethod):
     # The density counts its own calls on the host; it has no forward mode either.
@@ -195,6 +198,27 @@ def test_evaluations_are_counted(method: AbstractMethod):
         (lambda: Langevin(final_steps=-2), ValueError, "final_steps must be at least 0, got -2; "),
         (lambda: Langevin(every=0.0), ValueError, r"every must lie in \(0, 1\], got 0.0; "),
         (lambda: Langevin(every=2), ValueError, r"every must lie in \(0, 1\], got 2; "),
+        *[
+            case
+            for kind in (MALA, HMC)
+            for case in [
+                (partial(kind, step_size=0.0), ValueError, "step_size must be positive, got 0.0; "),
+                (partial(kind, step_size=-1.0), ValueError, "step_size must be positive, got -1.0; "),
+                (partial(kind, step_size=np.nan), ValueError, "step_size must be finite, got nan; "),
+                (partial(kind, num_steps=0), ValueError, "num_steps must be at least 1, got 0; "),
+                (
+                    partial(kind, target_acceptance=0.0),
+                    ValueError,
+                    r"target_acceptance must lie in \(0, 1\), got 0.0; ",
+                ),
+                (
+                    partial(kind, target_acceptance=1.0),
+                    ValueError,
+                    r"target_acceptance must lie in \(0, 1\), got 1.0; ",
+                ),
+            ]
+        ],
+        (lambda: HMC(num_leapfrog=0), ValueError, "num_leapfrog must be at least 1, got 0; "),
     ],
 )
 def test_bad_arguments(make: Callable[[], object], error: type[Exception], message: str):

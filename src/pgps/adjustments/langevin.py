@@ -14,8 +14,13 @@ def langevin_step(
     key: Array, particles: Float[Array, "n dim"], score: Float[Array, "n dim"], step_size: Scalar | float
 ) -> Float[Array, "n dim"]:
     """One unadjusted Langevin step: x + delta score + sqrt(2 delta) xi."""
-    noise = jax.random.normal(key, particles.shape, particles.dtype)
-    return particles + step_size * score + jnp.sqrt(2 * step_size) * noise
+    return particles + step_size * score + jnp.sqrt(2 * step_size) * draw_noise(key, particles)
+
+
+def draw_noise(key: Array, particles: Float[Array, "n dim"]) -> Float[Array, "n dim"]:
+    """Standard normal noise xi for every particle."""
+    # Drawn once: without the barrier XLA draws it again in every loop that reads the new particles.
+    return jax.lax.optimization_barrier(jax.random.normal(key, particles.shape, particles.dtype))
 
 
 class Langevin(AbstractAdjustment):

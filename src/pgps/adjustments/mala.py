@@ -9,11 +9,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PyTree, Scalar
+from jaxtyping import Array, PyTree, Scalar
 
 from pgps import _checks
 from pgps.adjustments.base import AbstractAdjustment, Adjustment, Evaluate
-from pgps.adjustments.langevin import langevin_step
+from pgps.adjustments.langevin import draw_noise
 from pgps.adjustments.metropolis import Move, adapted_moves, metropolis
 from pgps.density import Evaluations, Population
 
@@ -21,13 +21,15 @@ from pgps.density import Evaluations, Population
 def mala_step(key: Array, population: Population, step_size: Scalar | float, evaluate: Evaluate) -> Move:
     """One move of every particle; it costs one gradient call each."""
     key_noise, key_accept = jax.random.split(key)
-    proposal = evaluate(langevin_step(key_noise, population.particles, population.score, step_size))
+    noise = draw_noise(key_noise, population.particles)
+    drift = step_size * population.score
+    proposal = evaluate(population.particles + drift + jnp.sqrt(2 * step_size) * noise)
 
-    def log_q(to: Population, source: Population) -> Float[Array, " n"]:
-        shift = to.particles - source.particles - step_size * source.score
-        return -jnp.sum(shift**2, axis=-1) / (4 * step_size)
-
-    log_ratio = proposal.logdensity - population.logdensity + log_q(population, proposal) - log_q(proposal, population)
+    # x' - x - delta grad ln p(x) is sqrt(2 delta) xi; the way back has a shift of its own.
+    back = population.particles - proposal.particles - step_size * proposal.score
+    log_q_there = -0.5 * jnp.sum(noise**2, axis=-1)
+    log_q_back = -jnp.sum(back**2, axis=-1) / (4 * step_size)
+    log_ratio = proposal.logdensity - population.logdensity + log_q_back - log_q_there
     return metropolis(key_accept, population, proposal, log_ratio)
 
 

@@ -35,7 +35,9 @@ def metropolis(key: Array, population: Population, proposal: Population, log_rat
     # From outside the support every way back in is taken; to outside it, none.
     log_ratio = jnp.where(faulty | ~proposal.alive, -jnp.inf, jnp.where(population.alive, log_ratio, jnp.inf))
     probability = jnp.exp(jnp.minimum(log_ratio, 0.0))
-    accepted = jax.random.uniform(key, probability.shape, probability.dtype) < probability
+    # Drawn once: see draw_noise.
+    threshold = jax.lax.optimization_barrier(jax.random.uniform(key, probability.shape, probability.dtype))
+    accepted = threshold < probability
     return Move(proposal.where(accepted, population), jnp.mean(probability), jnp.sum(faulty))
 
 

@@ -7,13 +7,8 @@ as this library does. Then the whole of a mode-discovery run.
 """
 
 import importlib.util
-import json
-import os
-import platform
-import statistics
 import time
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,13 +18,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from pgps import fields, recipes, storage, targets, trainers
-from pgps._version import __version__
+from pgps.benchmarks.timing import Steps, environment, milliseconds, write
 from pgps.density import Population
 from pgps.result import PGPSWarning, Status
 from pgps.sample import sample
-
-Steps = Callable[[int], float]
-"""Takes so many training steps and returns the loss: that which the last of them has read."""
 
 
 class Shape(NamedTuple):
@@ -90,12 +82,10 @@ def run(out: Path | None, quiet: bool, repeats: int = 3, preset: Preset = FULL) 
         "mode_discovery": [_mode_discovery(seed, preset) for seed in range(repeats)],
         "repeats": repeats,
         "preset": preset._asdict(),
-        "versions": {"pgps": __version__, "jax": jax.__version__, "torch": _torch_version()},
-        "machine": {"cpu": platform.processor() or platform.machine(), "cores": os.cpu_count()},
+        **environment(torch=_torch_version()),
     }
     if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
-        (out / "result.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+        write(out, record)
     return record
 
 
@@ -124,23 +114,7 @@ def _measure(shape: Shape, repeats: int, least: float) -> dict[str, float | None
     has_torch = _torch_version() is not None
     candidates["torch_published"] = _torch_steps(shape, sum_first=False) if has_torch else None
     candidates["torch_sum_first"] = _torch_steps(shape, sum_first=True) if has_torch else None
-    return {name: None if steps is None else _milliseconds(steps, repeats, least) for name, steps in candidates.items()}
-
-
-def _milliseconds(steps: Steps, repeats: int, least: float) -> float:
-    """Milliseconds per step, from runs long enough for the clock."""
-    steps(2)
-    count, seconds = 2, 0.0
-    while seconds < least:
-        count *= 2
-        seconds = _seconds(steps, count)
-    return 1e3 * statistics.median(_seconds(steps, count) / count for _ in range(repeats))
-
-
-def _seconds(steps: Steps, count: int) -> float:
-    start = time.perf_counter()
-    steps(count)
-    return time.perf_counter() - start
+    return {name: None if steps is None else milliseconds(steps, repeats, least) for name, steps in candidates.items()}
 
 
 def _numbers(shape: Shape) -> tuple[np.ndarray, np.ndarray]:

@@ -6,6 +6,7 @@ from pgps.experiments.figure2 import Figure2
 from pgps.experiments.figure3 import SCORE_1, SCORE_2, Figure3, claims_mode, claims_sensitivity
 from pgps.experiments.figure4 import Figure4
 from pgps.experiments.figure5 import Figure5
+from pgps.experiments.theory import Theory
 
 EXPERIMENTS: dict[str, AbstractExperiment] = {
     "fig1": Figure1(),
@@ -14,6 +15,7 @@ EXPERIMENTS: dict[str, AbstractExperiment] = {
     "fig3-sensitivity": Figure3("Figure 3 (c, d): a mode that is hardly there", SCORE_2, claims_sensitivity),
     "fig4": Figure4(),
     "fig5": Figure5(),
+    "theory": Theory(),
 }
 """By the name that the command line has for them."""
 

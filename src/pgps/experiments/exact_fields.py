@@ -140,7 +140,7 @@ class MixturePath:
 
     def log_target(self, x: np.ndarray) -> np.ndarray:
         """ln p1."""
-        return logsumexp(self._log_components(x), axis=-1)
+        return np.asarray(logsumexp(self._log_components(x), axis=-1))
 
     def logdensity(self, t: float, x: np.ndarray) -> np.ndarray:
         """ln p_t, up to a constant."""

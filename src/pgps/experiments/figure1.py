@@ -85,7 +85,9 @@ class Figure1(AbstractExperiment):
         head = ("method", "left mode", "right mode", "iterations", "evaluations per particle", "training steps")
         return Findings(
             claims=claims,
-            tables=(reporting.Table("Share of particles in each mode, mean and standard error over seeds", head, rows),),
+            tables=(
+                reporting.Table("Share of particles in each mode, mean and standard error over seeds", head, rows),
+            ),
             figure=_draw(records),
             caption="Particles of the first seed over the target's density: exact samples, LD, PGPS.",
         )

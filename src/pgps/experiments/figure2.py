@@ -57,7 +57,13 @@ class Figure2(AbstractExperiment):
         head = ("path", "alpha", "beta", *[f"t = {t:g}" for t in TIMES])
         return Findings(
             claims=(claim,),
-            tables=(reporting.Table("Mass of the right mode along each path: right of the valley, or of 4 where there is none", head, rows),),
+            tables=(
+                reporting.Table(
+                    "Mass of the right mode along each path: right of the valley, or of 4 where there is none",
+                    head,
+                    rows,
+                ),
+            ),
             figure=_draw(records),
             caption="The normalised density along paths (A), (B), (C) from the initial law (left) to the target (right).",
             notes=("The paper does not say which densities its figure shows; these are those of mode discovery.",),

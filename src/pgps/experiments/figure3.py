@@ -109,9 +109,7 @@ class Figure3(AbstractExperiment):
             "langevin": (methods.Langevin(STEP_SIZE, size.num_steps), many),
             "svgd": (methods.SVGD(STEP_SIZE, size.num_steps), few),
             "pfg": (
-                methods.PFG(
-                    STEP_SIZE, size.num_steps, fields.MLP(64), first_training_steps=size.first_training_steps
-                ),
+                methods.PFG(STEP_SIZE, size.num_steps, fields.MLP(64), first_training_steps=size.first_training_steps),
                 many,
             ),
             "smc": (methods.TemperedSMC(), many),

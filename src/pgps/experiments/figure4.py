@@ -75,9 +75,7 @@ class Figure4(AbstractExperiment):
             "langevin": (methods.Langevin(STEP_SIZE, size.ld_steps), size.num_particles),
             "svgd": (methods.SVGD(5e-4, size.svgd_steps), size.svgd_particles),
             "pfg": (
-                methods.PFG(
-                    STEP_SIZE, size.pfg_steps, fields.MLP(128), first_training_steps=size.first_training_steps
-                ),
+                methods.PFG(STEP_SIZE, size.pfg_steps, fields.MLP(128), first_training_steps=size.first_training_steps),
                 size.num_particles,
             ),
             "smc": (methods.TemperedSMC(), size.num_particles),
@@ -85,9 +83,7 @@ class Figure4(AbstractExperiment):
         for psi in size.psis:
             for letter, (beta, adjusted) in SETTINGS.items():
                 samplers[_name(letter, psi)] = (_pgps(beta, psi, adjusted, size), size.num_particles)
-        cells = [
-            sampling_cell(name, method, problem, num, _measure) for name, (method, num) in samplers.items()
-        ]
+        cells = [sampling_cell(name, method, problem, num, _measure) for name, (method, num) in samplers.items()]
         return [*cells, _independent(size.num_particles)]
 
     def findings(self, preset: str, records: Records) -> Findings:
@@ -155,9 +151,7 @@ def _independent(num_particles: int) -> Cell:
         for seed in seeds:
             target, _ = problem(seed)
             particles = target.sample(run_key(seed), num_particles)
-            rows.append(
-                {"seed": seed, "e": metrics.weight_mismatch(particles, target.means, target.weights, RADIUS)}
-            )
+            rows.append({"seed": seed, "e": metrics.weight_mismatch(particles, target.means, target.weights, RADIUS)})
         return Record(rows)
 
     return Cell("independent", {"num_particles": num_particles}, run)

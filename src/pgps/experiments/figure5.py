@@ -27,9 +27,7 @@ class Figure5(AbstractExperiment):
         return [
             sampling_cell(
                 _name(alpha, beta),
-                training_free(
-                    alpha, beta, dt=dt, langevin_steps=30, langevin_step_size=figure1.LANGEVIN_STEP_SIZE
-                ),
+                training_free(alpha, beta, dt=dt, langevin_steps=30, langevin_step_size=figure1.LANGEVIN_STEP_SIZE),
                 lambda _: two_modes(),
                 figure1.NUM_PARTICLES,
                 figure1.measure,

@@ -64,7 +64,8 @@ class Constants(NamedTuple):
         C = K2**2 / 2 + 17 / 2 * K1**2 * K3**2 + 5 * K1 * K2 * K3
         with np.errstate(over="ignore"):
             growth = np.expm1(1 + K1**2) / (1 + K1**2)
-            return float(delta * np.exp(0.5 + K1) + np.sqrt(h * C * growth))
+            error = delta * np.exp(0.5 + K1) if delta > 0 else 0.0
+            return float(error + np.sqrt(h * C * growth))
 
 
 class Run(NamedTuple):

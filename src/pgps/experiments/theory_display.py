@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-KINDS = {"gaussian": ("shift", "stretch"), "mixture": ("shift", "wave")}
+KINDS = {"Gaussian": ("shift", "stretch"), "mixture": ("shift", "wave")}
 """The kinds of error that are added to the field of each problem."""
 
-_SHOWN = {"gaussian": 0.5, "mixture": 1.0}
-_COLOR = {"gaussian": COLORS[1], "mixture": COLORS[0]}
+_SHOWN = {"Gaussian": 0.5, "mixture": 1.0}
+_COLOR = {"Gaussian": COLORS[1], "mixture": COLORS[0]}
 _GREY = "#868e96"
 
 
@@ -69,7 +69,7 @@ def _error_table(theorem: Records) -> Table:
     head = ("delta", *[text for pair in pairs for text in (f"{' '.join(pair)}: W2", "bound")])
     columns = zip(*[select(theorem[name], kind) for name, kind in pairs], strict=True)
     rows = [(f"{group[0]['delta']:g}", *[text for row in group for text in _texts(row)[:2]]) for group in columns]
-    fine = max(row["num_steps"] for row in theorem["gaussian"].rows)
+    fine = max(row["num_steps"] for row in theorem["Gaussian"].rows)
     return Table(f"Theorem 4.2: distance to the target with a field of error delta, h = 1/{fine}", head, rows)
 
 
@@ -129,9 +129,10 @@ def _growth_table(constants: Record) -> Table:
 def draw(theorem: Records, errors: Records) -> "Figure":
     """Distances and their bounds above, errors and losses below."""
     from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+    from matplotlib.ticker import NullFormatter
 
-    figure = Figure(figsize=(11.0, 8.4), layout="constrained")
-    figure.get_layout_engine().set(hspace=0.06, wspace=0.04)  # pyright: ignore[reportOptionalMemberAccess]
+    figure = Figure(figsize=(11.0, 8.4), layout=ConstrainedLayoutEngine(h_pad=0.12, w_pad=0.08, hspace=0.04))
     (step, error), below = figure.subplots(2, 2)
     _draw_steps(step, theorem)
     _draw_errors(error, theorem)
@@ -140,9 +141,15 @@ def draw(theorem: Records, errors: Records) -> "Figure":
     for axes in figure.axes:
         axes.set_xscale("log")
         axes.set_yscale("log")
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_minor_formatter(NullFormatter())
         axes.spines[["top", "right"]].set_visible(False)
         axes.spines[:].set_color("#adb5bd")
         axes.tick_params(which="both", color="#adb5bd", labelcolor=INK, labelsize=9)
+    rows = select(theorem["Gaussian"], "none")
+    step.set_xticks([row["h"] for row in rows], [f"1/{row['num_steps']}" for row in rows])
+    deltas = [row["delta"] for row in select(theorem["Gaussian"], "shift")]
+    error.set_xticks(deltas, [f"{delta:g}" for delta in deltas])
     return figure
 
 
@@ -150,7 +157,8 @@ def _draw_steps(axes: "Axes", theorem: Records) -> None:
     in_h, _ = slopes(theorem)
     for name, record in theorem.items():
         _draw_bounded(axes, select(record, "none"), "h", _COLOR[name], "o", f"{name}, slope {in_h[name]:.2f}")
-    _label(axes, "Theorem 4.2: step size", "step size h", "W2 to the target")
+    axes.plot([], color=_GREY, linestyle="--", linewidth=1.1, label="bound, slope 0.50")
+    _label(axes, "Theorem 4.2: step size", "step size h", "$W_2$ to the target")
 
 
 def _draw_errors(axes: "Axes", theorem: Records) -> None:
@@ -159,7 +167,8 @@ def _draw_errors(axes: "Axes", theorem: Records) -> None:
         for kind, marker in zip(kinds, "o^", strict=True):
             label = f"{name}, {kind}, slope {in_delta[f'{name} {kind}']:.2f}"
             _draw_bounded(axes, select(theorem[name], kind), "delta", _COLOR[name], marker, label)
-    _label(axes, "Theorem 4.2: error of the field", "error of the field, delta", "W2 to the target")
+    axes.plot([], color=_GREY, linestyle="--", linewidth=1.1, label="their bounds")
+    _label(axes, "Theorem 4.2: error of the field", r"error of the field $\delta$", "$W_2$ to the target")
 
 
 def _draw_bounded(
@@ -175,20 +184,21 @@ def _draw_proposition(axes: "Axes", name: str, record: Record) -> None:
     rows = [row for row in record.rows if row["t"] == _SHOWN[name]]
     K = rows[0]["K"]
     loss = np.array([min(row["loss"] for row in rows) / 3, max(row["loss"] for row in rows) * 3])
-    axes.plot(loss, K * loss, color=INK, linestyle="--", linewidth=1.1, label=f"K L, K = {K:.3f}")
+    axes.plot(loss, K * loss, color=INK, linestyle="--", linewidth=1.1, label=f"$K L_t$ with K = {K:.3f}")
     for k, shade in zip(FREQUENCIES, ("#212529", "#495057", "#868e96", "#adb5bd", "#ced4da"), strict=True):
         known = [row for row in rows if row["kind"] == f"cos {k:g}x"]
-        label = f"error cos({k:g} x)" if k else "constant error"
+        label = f"error cos({k:g}x)" if k else "constant error"
         axes.plot(*_points(known), color=shade, marker="s", markersize=5, linestyle="none", label=label)
     worst = [row for row in rows if row["kind"] == "worst"]
     style: dict[str, Any] = {"markersize": 8, "markerfacecolor": "none", "linestyle": "none"}
-    axes.plot(*_points(worst), color=COLORS[2], marker="o", **style, label="the error that K is for")
+    axes.plot(*_points(worst), color=COLORS[2], marker="o", **style, label="worst error")
     seed = min(row["seed"] for row in rows if row["kind"] == "trained")
     trained = [row for row in rows if row["kind"] == "trained" and row["seed"] == seed]
     axes.plot(
         *_points(trained), color=_COLOR[name], marker="o", markersize=5, linewidth=1.4, label="network in training"
     )
-    _label(axes, f"Proposition 4.4: {name}, t = {_SHOWN[name]:g}", "loss L", "E|phi^theta - phi|^2")
+    ylabel = r"error of the field $E\,|\phi^\theta - \phi|^2$"
+    _label(axes, f"Proposition 4.4: {name}, t = {_SHOWN[name]:g}", "loss $L_t$", ylabel)
 
 
 def _points(rows: Sequence[Mapping[str, Any]]) -> tuple[list[float], list[float]]:

@@ -117,7 +117,10 @@ class PFG(AbstractMethod):
             return population, jnp.eye(dim, dtype=population.particles.dtype)
         root, inverse_root = _roots(curvature(population))
         y = Population.of(
-            population.particles @ root, population.logdensity, population.score @ inverse_root, population.time_derivative
+            population.particles @ root,
+            population.logdensity,
+            population.score @ inverse_root,
+            population.time_derivative,
         )
         return y, inverse_root
 

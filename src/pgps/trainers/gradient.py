@@ -64,7 +64,9 @@ class Gradient(AbstractTrainer):
     threshold: float | None = 1e-2
     drop: LearningRateDrop | None = None
     optimizer: Callable[[float], optax.GradientTransformation] = eqx.field(static=True, default=optax.adam)
-    loss: Callable[[Float[Array, "n dim"], Float[Array, " n"], Population], Scalar] = eqx.field(static=True, default=mean_square)
+    loss: Callable[[Float[Array, "n dim"], Float[Array, " n"], Population], Scalar] = eqx.field(
+        static=True, default=mean_square
+    )
 
     def __check_init__(self):
         _checks.positive("learning_rate", self.learning_rate)

@@ -27,9 +27,7 @@ def residual(
     return time_derivative + jnp.sum(population.score * velocity, axis=-1) + divergence
 
 
-def mean_square(
-    velocity: Float[Array, "n dim"], divergence: Float[Array, " n"], population: Population
-) -> Scalar:
+def mean_square(velocity: Float[Array, "n dim"], divergence: Float[Array, " n"], population: Population) -> Scalar:
     """The paper's loss (Eq. 6)."""
     residuals = residual(velocity, divergence, population)
     return _mean((residuals - _mean(population.time_derivative, population)) ** 2, population)

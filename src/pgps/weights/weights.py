@@ -1,12 +1,13 @@
 """Particles' weights along a run, the log evidence that they sum to, and its standard error.
 
-The error comes from the genealogy (Chan and Lai 2013; Lee and Whiteley 2018). With E_i the particle at t = 0 that
-particle i descends from, S_e the sum of the normalised weights of e's descendants, and r resamplings so far,
+The error comes from the genealogy (Chan and Lai 2013). With S_e the sum of the normalised weights of all descendants
+of the e-th particle at t = 0,
 
-    var(Z) / Z^2  ~  1 - (N / (N-1))^(r+1) (1 - sum_e S_e^2).
+    var(Z) / Z^2  ~  sum_e (S_e - 1/N)^2.
 
-That is unbiased for multinomial resampling; systematic resampling has less variance, so there the error errs on the
-side of caution. It grows towards 1 as fewer and fewer of the first particles have descendants left.
+Without resampling that is the usual variance of an importance sampling estimate. With it, the rounding of resampling
+counts too, so that the error errs on the side of caution; it grows towards 1 as fewer and fewer of the first particles
+have descendants left.
 """
 
 import equinox as eqx
@@ -28,13 +29,12 @@ class Weights(eqx.Module):
     log_weights: Float[Array, " n"]
     log_evidence: Scalar
     ancestors: Int[Array, " n"]
-    num_resamplings: Int[Array, ""]
 
     @classmethod
     def equal(cls, num_particles: int, dtype: jnp.dtype) -> "Weights":
         """Equal weights, before anything has happened."""
         log_weights = jnp.full(num_particles, -jnp.log(num_particles), dtype)
-        return cls(log_weights, jnp.zeros((), dtype), jnp.arange(num_particles), jnp.asarray(0))
+        return cls(log_weights, jnp.zeros((), dtype), jnp.arange(num_particles))
 
     def reweighted(self, increments: Float[Array, " n"]) -> "Weights":
         """After log-weight increments; their weighted mean is a factor of the evidence."""
@@ -52,7 +52,7 @@ class Weights(eqx.Module):
         num = len(self.ancestors)
         indices = jnp.where(needed, systematic(key, self.log_weights), jnp.arange(num))
         log_weights = jnp.where(needed, -jnp.log(num).astype(self.log_weights.dtype), self.log_weights)
-        return Weights(log_weights, self.log_evidence, self.ancestors[indices], self.num_resamplings + needed), indices
+        return Weights(log_weights, self.log_evidence, self.ancestors[indices]), indices
 
     @property
     def ess(self) -> Scalar:
@@ -67,11 +67,7 @@ class Weights(eqx.Module):
     @property
     def log_evidence_error(self) -> Scalar:
         """The standard error of the log evidence."""
-        num = len(self.ancestors)
-        factor = (num / (num - 1)) ** (self.num_resamplings + 1.0)
-        variance = 1 - factor * (1 - jnp.sum(self._family_shares**2))
-        # At 1 and above the particles are one family, and the delta method has no meaning.
-        return jnp.where(variance < 1, jnp.sqrt(jnp.maximum(variance, 0.0)), jnp.inf)
+        return jnp.sqrt(jnp.sum((self._family_shares - 1 / len(self.ancestors)) ** 2))
 
     @property
     def _family_shares(self) -> Float[Array, " n"]:
