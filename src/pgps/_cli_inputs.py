@@ -131,7 +131,7 @@ def items(item: str | None, known: Mapping[str, Any]) -> list[str]:
     """The experiments that an item names."""
     if item == "all":
         return list(known)
-    if item not in known:
+    if item is None or item not in known:
         got = "none" if item is None else repr(item)
         raise MisuseError(f"ITEM must be one of {', '.join(known)} or all, got {got}; see pgps reproduce --list")
     return [item]

@@ -142,8 +142,9 @@ def _result(
     state, status = run.state, Status(int(run.status))
     doubts = _status_doubts(status, run, num_particles) + method.doubts(trace) + _support_doubts(state, status)
     weights = state.weights
-    exact = weights is not None and status == Status.COMPLETED
-    error = float(weights.log_evidence_error) if exact else None
+    # Weights at an earlier t are not those of the target.
+    exact = weights if status == Status.COMPLETED else None
+    error = None if exact is None else float(exact.log_evidence_error)
     if error is not None and error > _LARGEST_ERROR:
         doubts.append(f"the log evidence is uncertain by {error:.2g}, so it and the mode masses say little")
     return Result(
@@ -155,8 +156,8 @@ def _result(
         trace=trace,
         warnings=tuple(doubts),
         provenance=_provenance(method, problem, logdensity_fn, key, num_particles, seconds),
-        ess=float(weights.ess) if exact else None,
-        log_evidence=float(weights.log_evidence) if exact else None,
+        ess=None if exact is None else float(exact.ess),
+        log_evidence=None if exact is None else float(exact.log_evidence),
         log_evidence_error=error,
     )
 
@@ -221,8 +222,8 @@ def _check_problem(logdensity_fn: Callable[[PyTree], Scalar], law: AbstractLaw) 
             value = jax.eval_shape(function, particle)
         except Exception as error:
             raise ValueError(
-                f"{name} fails on a particle {shapes} ({_reason(error)}); it must take one particle as initial draws it and "
-                "be written with jax.numpy"
+                f"{name} fails on a particle {shapes} ({_reason(error)}); it must take one particle as initial draws "
+                "it and be written with jax.numpy"
             ) from error
         if getattr(value, "shape", None) != () or not jnp.issubdtype(value.dtype, jnp.floating):
             got = jax.tree.map(lambda leaf: f"{leaf.dtype}{list(leaf.shape)}", value)

@@ -1,8 +1,8 @@
-"""Hamiltonian Monte Carlo: momenta v ~ N(0, I), and `num_leapfrog` leapfrog steps of size epsilon,
+"""Hamiltonian Monte Carlo: leapfrog steps of size epsilon, with momenta v ~ N(0, I), as a proposal.
 
     v <- v + epsilon/2 grad ln p(x);   x <- x + epsilon v;   v <- v + epsilon/2 grad ln p(x)
 
-as a proposal, accepted with log_ratio = ln p(x') - |v'|^2/2 - ln p(x) + |v|^2/2.
+It is accepted with log_ratio = ln p(x') - |v'|^2/2 - ln p(x) + |v|^2/2.
 """
 
 from typing import Any
@@ -76,5 +76,9 @@ class HMC(AbstractAdjustment):
             return hmc_step(key, population, step_size, self.num_leapfrog, evaluate)
 
         moves, memory = adapted_moves(key, population, memory, kernel, self.num_steps, self.target_acceptance)
-        evaluations = Evaluations(gradients=self.num_steps * self.num_leapfrog)
-        return moves.population, memory, Adjustment(self.num_steps, evaluations, moves.acceptance, moves.faults)
+        num_steps, evaluations = jnp.asarray(self.num_steps), Evaluations(gradients=self.num_steps * self.num_leapfrog)
+        return (
+            moves.population,
+            memory,
+            Adjustment(num_steps, evaluations, moves.acceptance, moves.faults),
+        )

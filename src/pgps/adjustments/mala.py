@@ -1,8 +1,8 @@
-"""The Metropolis-adjusted Langevin algorithm: a Langevin step as a proposal,
+"""The Metropolis-adjusted Langevin algorithm: a Langevin step as a proposal.
 
-    x' = x + delta grad ln p(x) + sqrt(2 delta) xi,      q(x' | x) ~ exp(-|x' - x - delta grad ln p(x)|^2 / (4 delta)),
+    x' = x + delta grad ln p(x) + sqrt(2 delta) xi,      q(x' | x) ~ exp(-|x' - x - delta grad ln p(x)|^2 / (4 delta)).
 
-accepted by Metropolis's rule, so that p is its stationary law at any step size.
+It is accepted by Metropolis's rule, so that p is the stationary law at any step size.
 """
 
 from typing import Any
@@ -65,5 +65,9 @@ class MALA(AbstractAdjustment):
             return mala_step(key, population, step_size, evaluate)
 
         moves, memory = adapted_moves(key, population, memory, kernel, self.num_steps, self.target_acceptance)
-        evaluations = Evaluations(gradients=self.num_steps)
-        return moves.population, memory, Adjustment(self.num_steps, evaluations, moves.acceptance, moves.faults)
+        num_steps, evaluations = jnp.asarray(self.num_steps), Evaluations(gradients=self.num_steps)
+        return (
+            moves.population,
+            memory,
+            Adjustment(num_steps, evaluations, moves.acceptance, moves.faults),
+        )

@@ -1,8 +1,8 @@
 """`pgps bench baseline-step`: what one step of each baseline costs, next to its floor.
 
 The target is the eight-dimensional mixture of Figure 4. The floor is what a step cannot do without: for Langevin
-dynamics and MALA one gradient call per particle, for SVGD that and one N x N Gaussian kernel times the scores. Steps and
-floors run in the same way: many in one compiled loop, where each depends on the last.
+dynamics and MALA one gradient call per particle, for SVGD that and one N x N Gaussian kernel times the scores. Steps
+and floors run in the same way: many in one compiled loop, where each depends on the last.
 """
 
 from collections.abc import Callable

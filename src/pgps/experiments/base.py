@@ -109,8 +109,8 @@ class Findings:
     @property
     def verdict(self) -> Verdict:
         """Reproduced if every claim is, not reproduced if none is at all, else partly."""
-        verdicts = {claim.verdict for claim in self.claims}
-        return verdicts.pop() if len(verdicts) == 1 else "partly"
+        verdicts: list[Verdict] = [claim.verdict for claim in self.claims]
+        return verdicts[0] if len(set(verdicts)) == 1 else "partly"
 
 
 class AbstractExperiment(abc.ABC):

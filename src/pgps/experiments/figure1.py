@@ -4,13 +4,14 @@ Target: an equal mixture of N((1, 0), 0.05^2 I) and N((1.5, 0), 0.05^2 I). Initi
 """
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from pgps import methods, reporting
 from pgps.experiments.base import AbstractExperiment, Cell, Claim, Findings, Records, sampling_cell
 from pgps.recipes import paper
 from pgps.result import Result
-from pgps.targets import GaussianMixture, two_modes
+from pgps.targets import AbstractMixture, AbstractTarget, two_modes
 
 NUM_PARTICLES = 200
 LANGEVIN_STEP_SIZE = 1e-3
@@ -85,16 +86,15 @@ class Figure1(AbstractExperiment):
         head = ("method", "left mode", "right mode", "iterations", "evaluations per particle", "training steps")
         return Findings(
             claims=claims,
-            tables=(
-                reporting.Table("Share of particles in each mode, mean and standard error over seeds", head, rows),
-            ),
+            tables=(reporting.Table("Share of particles in each mode, mean ± standard error over seeds", head, rows),),
             figure=_draw(records),
             caption="Particles of the first seed over the target's density: exact samples, LD, PGPS.",
         )
 
 
-def measure(result: Result, target: GaussianMixture) -> dict[str, float]:
+def measure(result: Result, target: AbstractTarget) -> dict[str, float]:
     """The shares of the left and the right mode."""
+    assert isinstance(target, AbstractMixture)
     right = float(np.mean(np.asarray(target.nearest_mode(result.particles))))
     return {"left": 1 - right, "right": right}
 
@@ -107,7 +107,7 @@ def costs(records: Records, key: str) -> tuple[str, str, str]:
 
 def panel(title: str, particles: np.ndarray) -> reporting.Panel:
     """Particles over the target, coloured by their mode, with the modes' shares."""
-    modes = np.asarray(two_modes()[0].nearest_mode(particles))
+    modes = np.asarray(two_modes()[0].nearest_mode(jnp.asarray(particles)))
     right = float(np.mean(modes))
     return reporting.Panel(title, f"{1 - right:.1%} left, {right:.1%} right", particles, modes)
 

@@ -1,7 +1,7 @@
 """Figure 2: the density along log-weighted shrinkage paths (A), (B) and (C) in one dimension.
 
-(A) alpha 0, beta 1; (B) alpha 1, beta 0.5; (C) alpha 0.2, beta 0.5. The two ends are not published; here they are those of
-mode discovery, N(0, 3^2) and an equal mixture of N(0, 1) and N(8, 1).
+(A) alpha 0, beta 1; (B) alpha 1, beta 0.5; (C) alpha 0.2, beta 0.5. The two ends are not published; here they are those
+of mode discovery, N(0, 3^2) and an equal mixture of N(0, 1) and N(8, 1).
 """
 
 from collections.abc import Sequence
@@ -65,7 +65,7 @@ class Figure2(AbstractExperiment):
                 ),
             ),
             figure=_draw(records),
-            caption="The normalised density along paths (A), (B), (C) from the initial law (left) to the target (right).",
+            caption="The density along paths (A), (B) and (C), from the initial law (left) to the target (right).",
             notes=("The paper does not say which densities its figure shows; these are those of mode discovery.",),
         )
 
@@ -73,7 +73,7 @@ class Figure2(AbstractExperiment):
 def _cell(letter: str, num: int) -> Cell:
     alpha, beta = PATHS[letter]
 
-    def run(seeds: Sequence[int], progress: bool | None) -> Record:
+    def run(_seeds: Sequence[int], _progress: bool | None) -> Record:
         x = np.linspace(*_GRID, num)
         density = _densities(alpha, beta, x)
         masses = [_right_mass(x, row) for row in density]

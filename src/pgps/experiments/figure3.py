@@ -161,8 +161,8 @@ class Figure3(AbstractExperiment):
             tables=(reporting.Table(f"{self.score.name}, mean and standard error over seeds", head, rows),),
             figure=_draw(self.score, records, psis),
             caption=(
-                f"Left: {self.score.name} against iterations (flow and Langevin steps); PGPS by setting and psi, larger "
-                "marks for larger psi. Right: densities of the first seed's particles, PGPS at its smallest psi."
+                f"Left: {self.score.name} against iterations (flow and Langevin steps); PGPS by setting and psi, with "
+                "larger marks for larger psi. Right: densities of the first seed's particles, PGPS at its smallest psi."
             ),
             notes=(
                 "Each density is a kernel estimate of the same bandwidth; the published figure uses two.",

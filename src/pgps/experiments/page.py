@@ -1,11 +1,11 @@
 """An experiment's findings as a page: in Markdown for the documentation, and as a report in HTML."""
 
-from typing import Any
+from typing import Any, Literal
 
 from pgps import reporting
 from pgps.experiments.base import Findings
 
-_LEVELS = {"reproduced": "good", "partly": "care", "not reproduced": "bad"}
+_LEVELS: dict[str, Literal["good", "care", "bad"]] = {"reproduced": "good", "partly": "care", "not reproduced": "bad"}
 _CLAIM_HEAD = ("published", "measured", "verdict", "why")
 
 

@@ -1,7 +1,7 @@
 """Runs an experiment into a folder, cell by cell, so that an interrupted one goes on where it stopped.
 
-The folder holds `experiment.json` (what was asked), `cells/` (one record per setting, written when it is complete), and in
-the end `result.json`, `figure.png`, `figure.svg`, `page.md` and `report.html`.
+The folder holds `experiment.json` (what was asked), `cells/` (one record per setting, written when it is complete), and
+in the end `result.json`, `figure.png`, `figure.svg`, `page.md` and `report.html`.
 """
 
 import datetime

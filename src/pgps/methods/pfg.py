@@ -73,7 +73,7 @@ class PFG(AbstractMethod):
         if self.trainer.loss is not functional_gradient or self.trainer.threshold is not None:
             raise ValueError(
                 "trainer must have loss=methods.functional_gradient and threshold=None, got "
-                f"loss={_checks.show(self.trainer.loss)} and threshold={self.trainer.threshold}; PFG's loss has no bound"
+                f"loss={_checks.show(self.trainer.loss)} and threshold={self.trainer.threshold}; PFG needs both"
             )
         _checks.whole("first_training_steps", self.first_training_steps, at_least=1)
 

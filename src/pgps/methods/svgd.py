@@ -1,4 +1,4 @@
-"""Stein variational gradient descent (Liu and Wang 2016): x_i <- x_i + delta phi(x_i), with
+"""Stein variational gradient descent (Liu and Wang 2016): x_i <- x_i + delta phi(x_i).
 
     phi(x) = 1/N sum_j [ k(x_j, x) grad ln p1(x_j) + grad_{x_j} k(x_j, x) ],      k(x, y) = exp(-|x - y|^2 / h).
 

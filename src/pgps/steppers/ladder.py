@@ -1,6 +1,7 @@
 """A fixed ladder of times, such as the temperatures of annealed importance sampling or SMC."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -25,7 +26,7 @@ class Ladder(AbstractStepper):
                 f"times must be a sequence of numbers, got {_checks.show(self.times)}; as in (0.01, 0.1, 1.0)"
             )
         values = [_checks.number("times", time) for time in self.times]
-        if values[0] <= 0 or values[-1] != 1 or any(b <= a for a, b in zip(values[:-1], values[1:], strict=True)):
+        if values[0] <= 0 or values[-1] != 1 or any(b <= a for a, b in pairwise(values)):
             raise ValueError(
                 f"times must increase from above 0 to 1, got {_checks.show(self.times)}; sort them and end with 1"
             )

@@ -13,13 +13,13 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Bool, Float, PyTree, Scalar
+from jaxtyping import Array, Bool, PyTree, Scalar
 
 from pgps import _checks
 from pgps.density import Population
 from pgps.fields.base import AbstractField
 from pgps.trainers.base import AbstractTrainer, Training
-from pgps.trainers.residual import evaluate_field, mean_square
+from pgps.trainers.residual import Loss, evaluate_field, mean_square
 
 
 class LearningRateDrop(eqx.Module):
@@ -64,9 +64,7 @@ class Gradient(AbstractTrainer):
     threshold: float | None = 1e-2
     drop: LearningRateDrop | None = None
     optimizer: Callable[[float], optax.GradientTransformation] = eqx.field(static=True, default=optax.adam)
-    loss: Callable[[Float[Array, "n dim"], Float[Array, " n"], Population], Scalar] = eqx.field(
-        static=True, default=mean_square
-    )
+    loss: Loss = eqx.field(static=True, default=mean_square)
 
     def __check_init__(self):
         _checks.positive("learning_rate", self.learning_rate)

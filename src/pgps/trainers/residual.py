@@ -10,12 +10,17 @@ Both have the same minimiser under p_t, where E[score . phi + div phi] = 0; the 
 outside the support has no residual and is left out. The paper writes a sum where its code, and this one, has a mean.
 """
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree, Scalar
 
 from pgps.density import Population
 from pgps.fields.base import AbstractField
+
+Loss = Callable[[Float[Array, "n dim"], Float[Array, " n"], Population], Scalar]
+"""Takes the field's values, its divergences and the population."""
 
 
 def residual(
