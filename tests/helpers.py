@@ -251,7 +251,7 @@ def assert_moments(draws: Any, mean: Any, variance: Any, num_errors: float = 4.0
 
 
 def assert_covariance(draws: Any, mean: Any, covariance: Any, num_errors: float = 4.0) -> None:
-    """The mean and covariance of independent draws lie within some standard errors, taken from the draws, of the truth."""
+    """The mean and covariance of independent draws lie within some standard errors of the truth, by the draws' own."""
     draws, covariance = np.asarray(draws, float), np.asarray(covariance)
     n, centered = len(draws), draws - np.asarray(mean)
     np.testing.assert_array_less(np.abs(centered.mean(axis=0)), num_errors * np.sqrt(np.diagonal(covariance) / n))

@@ -1,6 +1,6 @@
 """pgps: path-guided particle-based sampling of hard, multimodal densities."""
 
-from pgps import adjustments, fields, methods, paths, steppers, targets, trainers, weights
+from pgps import adjustments, fields, methods, metrics, paths, steppers, targets, trainers, weights
 from pgps._version import __version__
 from pgps.initial import Normal, Uniform
 from pgps.recipes import paper, training_free
@@ -18,6 +18,7 @@ __all__ = [
     "fields",
     "load",
     "methods",
+    "metrics",
     "paper",
     "paths",
     "sample",

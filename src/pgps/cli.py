@@ -230,6 +230,8 @@ def _reproduce(args: argparse.Namespace) -> int:
                 announce=announce,
             )
         if not args.quiet:
+            if args.preset == "smoke":
+                print(f"{name}: sizes for testing, which say nothing about the claims")
             for claim in findings.claims:
                 print(f"{name}: {claim.verdict}: {claim.published}; measured: {claim.measured}")
         print(report)

@@ -1,5 +1,7 @@
 """Algorithm 3 against a plain transcription of it, Langevin dynamics, and the contract that all methods keep."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,6 +10,7 @@ import pytest
 
 import pgps
 from helpers import METHODS
+from pgps import methods
 from pgps.density import Problem
 
 
@@ -132,3 +135,68 @@ def test_contract(name):
     assert np.all(np.isfinite(result.particles))
     assert result.num_evaluations.total >= 12
     assert result.summary()
+
+
+STEPPED = [methods.Langevin, methods.MALA, methods.AnnealedLangevin, methods.SVGD, methods.PFG]
+SMALL = pgps.trainers.Gradient(1e-2, 20, None)
+
+
+# pyright: reportArgumentType=false
+@pytest.mark.parametrize(
+    ("make", "error", "words"),
+    [
+        *[
+            (partial(kind, **{name: value}), error, [name, str(value), remedy])
+            for kind in STEPPED
+            for name, value, error, remedy in [
+                ("step_size", 0.0, ValueError, "above 0"),
+                ("step_size", -1.0, ValueError, "above 0"),
+                ("step_size", float("nan"), ValueError, "finite"),
+                ("step_size", float("inf"), ValueError, "finite"),
+                ("step_size", "small", TypeError, "real number"),
+                ("num_steps", 0, ValueError, "at least 1"),
+                ("num_steps", 2.5, TypeError, "integer"),
+            ]
+        ],
+        *[
+            (partial(methods.MALA, target_acceptance=value), ValueError, ["target_acceptance", str(value)])
+            for value in (0.0, 1.0, -0.1, 1.5, float("nan"))
+        ],
+        *[
+            (partial(methods.SVGD, bandwidth=value), ValueError, ["bandwidth", str(value)])
+            for value in (0.0, -1.0, float("nan"))
+        ],
+        (lambda: methods.AnnealedLangevin(max_temperature=0.5), ValueError, ["max_temperature", "0.5", "at least 1"]),
+        (lambda: methods.AnnealedLangevin(max_temperature=np.nan), ValueError, ["max_temperature", "nan", "finite"]),
+        (lambda: methods.AnnealedLangevin(num_temperatures=1), ValueError, ["num_temperatures", "1", "at least 2"]),
+        (lambda: methods.AnnealedLangevin(num_steps=5, num_temperatures=6), ValueError, ["num_temperatures", "6"]),
+        (lambda: methods.PFG(trainer=SMALL), ValueError, ["trainer", "functional_gradient", "mean_square"]),
+        (
+            lambda: methods.PFG(trainer=pgps.trainers.Gradient(threshold=1e-2, loss=methods.functional_gradient)),
+            ValueError,
+            ["trainer", "threshold=None", "0.01"],
+        ),
+        (lambda: methods.PFG(trainer=pgps.trainers.NoTraining()), TypeError, ["trainer", "Gradient"]),
+        (lambda: methods.PFG(field="mlp"), TypeError, ["field", "'mlp'", "pgps.fields"]),
+        (lambda: methods.PFG(first_training_steps=0), ValueError, ["first_training_steps", "0", "at least 1"]),
+        (
+            lambda: methods.TemperedSMC(moves=pgps.adjustments.Langevin()),
+            TypeError,
+            ["moves", "Langevin", "MALA", "HMC"],
+        ),
+        (lambda: methods.TemperedSMC(moves=pgps.adjustments.NoAdjustment()), TypeError, ["moves", "NoAdjustment"]),
+        (lambda: methods.TemperedSMC(moves=methods.MALA()), TypeError, ["moves", "adjustments.MALA"]),
+        (lambda: methods.TemperedSMC(ladder=0.1), TypeError, ["ladder", "0.1", "pgps.steppers"]),
+        (lambda: methods.TemperedSMC(resample_below=1.5), ValueError, ["resample_below", "1.5", "[0, 1]"]),
+        (lambda: methods.TemperedSMC(resample_below=-0.5), ValueError, ["resample_below", "-0.5", "[0, 1]"]),
+        (lambda: methods.TemperedSMC(max_steps=0), ValueError, ["max_steps", "0", "at least 1"]),
+    ],
+)
+def test_bad_arguments(make, error, words):
+    """Refused as the method is made, long before anything is compiled, on one line."""
+    with pytest.raises(error) as caught:
+        make()
+    message = str(caught.value)
+    assert "\n" not in message
+    for word in words:
+        assert word in message

@@ -40,7 +40,7 @@ def test_the_loss():
 
 @pytest.mark.parametrize("precondition", [False, True], ids=["plain", "preconditioned"])
 def test_the_field_is_the_wasserstein_gradient(precondition: bool):
-    """With particles of N(m0, C0) the field is H^-1 (grad ln p1 - grad ln p0), where H = I or the target's precision."""
+    """With particles of N(m0, C0) it is H^-1 (grad ln p1 - grad ln p0), where H = I or the target's precision."""
     initial = FullNormal(jnp.asarray(M0), jnp.asarray(C0))
     method = PFG(1.0, 1, MLP(32, activation=jnp.tanh), first_training_steps=1500, precondition=precondition)
     result = pgps.sample(target, initial, key=KEY, num_particles=NUM, method=method)

@@ -67,6 +67,11 @@ class TestSystematic:
         num_dead = jax.jit(jax.vmap(lambda key: jnp.sum(log_weights[systematic(key, log_weights)] == -jnp.inf)))
         assert int(jnp.sum(num_dead(jax.random.split(jax.random.key(1), 6000)))) == 0
 
+    def test_the_first_tooth_finds_a_particle_with_weight(self, monkeypatch: pytest.MonkeyPatch):
+        monkeypatch.setattr(jax.random, "uniform", lambda *_: jnp.float32(0))
+        log_weights = jnp.where(jnp.arange(10) < 5, -jnp.inf, 0.0)
+        assert np.min(np.asarray(systematic(KEY, log_weights))) == 5
+
     @pytest.mark.xfail(strict=True, reason="in float32 the last tooth (N - 1 + u) / N may be rounded to 1")
     def test_the_last_tooth_finds_a_particle_with_weight(self, monkeypatch: pytest.MonkeyPatch):
         monkeypatch.setattr(jax.random, "uniform", lambda *_: jnp.float32(1 - 2**-24))

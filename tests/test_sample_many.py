@@ -1,0 +1,206 @@
+"""Many runs in one program are the runs one by one; and what is observed on the way is in the trace."""
+
+import sys
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import pgps
+from pgps.adjustments import MALA
+from pgps.methods import Langevin, TemperedSMC
+from pgps.targets import GaussianMixture
+
+KEYS = jax.random.split(jax.random.key(3), 3)
+STANDARD = pgps.Normal(shape=(2,))
+METHODS = {
+    "paper": pgps.paper(
+        0.5, 0.8, psi=1.0, max_dt=0.2, width=8, max_training_steps=20, threshold=50.0, langevin_steps=2
+    ),
+    "smc": TemperedSMC(moves=MALA(num_steps=2)),
+}
+LANGEVIN = Langevin(0.05, 10)
+
+
+def gaussian(x):
+    return -0.5 * jnp.sum((x - 1.0) ** 2)
+
+
+def mixture(share):
+    return GaussianMixture(jnp.array([share, 1 - share]), jnp.array([[-1.0, 0.0], [1.0, 0.5]]), jnp.array([0.5, 0.7]))
+
+
+def assert_same(one, other):
+    """Bit for bit, but for the time that it took and the moment that it was made."""
+    np.testing.assert_array_equal(one.particles, other.particles)
+    np.testing.assert_array_equal(one.log_weights, other.log_weights)
+    assert list(one.trace) == list(other.trace)
+    for name in one.trace:
+        np.testing.assert_array_equal(one.trace[name], other.trace[name])
+    for name in ("status", "t", "num_evaluations", "warnings", "ess", "log_evidence", "log_evidence_error"):
+        assert getattr(one, name) == getattr(other, name)
+    told = [{k: v for k, v in run.provenance.items() if k not in ("seconds", "created")} for run in (one, other)]
+    assert told[0] == told[1]
+
+
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.filterwarnings("ignore::pgps.PGPSWarning")
+def test_results_are_those_of_single_runs(name):
+    results = pgps.sample_many(gaussian, STANDARD, keys=KEYS, num_particles=50, method=METHODS[name])
+    assert len(results) == 3
+    for key, result in zip(KEYS, results, strict=True):
+        assert_same(result, pgps.sample(gaussian, STANDARD, key=key, num_particles=50, method=METHODS[name]))
+    assert not np.any(np.asarray(results[0].particles) == np.asarray(results[1].particles))
+
+
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.filterwarnings("ignore::pgps.PGPSWarning")
+def test_every_run_has_a_density_of_its_own(name):
+    targets = [mixture(share) for share in (0.05, 0.5, 0.95)]
+    results = pgps.sample_many(targets, STANDARD, keys=KEYS, num_particles=50, method=METHODS[name])
+    for target, key, result in zip(targets, KEYS, results, strict=True):
+        assert_same(result, pgps.sample(target, STANDARD, key=key, num_particles=50, method=METHODS[name]))
+
+
+def test_a_run_that_fails_leaves_the_others_alone():
+    def cliff(x):
+        return jnp.where(x[0] < 3.2, gaussian(x), jnp.nan)
+
+    method = Langevin(0.05, 10)
+    with pytest.warns(pgps.PGPSWarning, match="nan"):
+        results = pgps.sample_many(cliff, STANDARD, keys=jax.random.split(KEYS[0], 8), num_particles=20, method=method)
+    statuses = {result.status for result in results}
+    assert statuses == {pgps.Status.COMPLETED, pgps.Status.NONFINITE_DENSITY}
+    for result in results:
+        assert len(result.trace["t"]) == 10 or result.status == pgps.Status.NONFINITE_DENSITY
+        assert np.all(np.isfinite(jax.vmap(cliff)(result.particles)))
+
+
+def test_the_number_of_keys_does_not_change_how_often_a_density_is_traced():
+    traces = 0
+
+    def logdensity(x):
+        nonlocal traces
+        traces += 1
+        return gaussian(x)
+
+    counts = []
+    # The first time JAX looks once more, and remembers.
+    for num in (3, 2, 7):
+        before = traces
+        pgps.sample_many(logdensity, STANDARD, keys=jax.random.split(KEYS[0], num), num_particles=16, method=LANGEVIN)
+        counts.append(traces - before)
+    assert counts[1] == counts[2]
+    before = traces
+    pgps.sample_many(logdensity, STANDARD, keys=jax.random.split(KEYS[1], 7), num_particles=16, method=LANGEVIN)
+    # Other keys run in the same program: only the checks, which compile nothing, look at the function again.
+    assert traces - before <= 3
+
+
+def test_keys_in_a_list():
+    stacked = pgps.sample_many(gaussian, STANDARD, keys=KEYS, num_particles=16, method=LANGEVIN)
+    listed = pgps.sample_many(gaussian, STANDARD, keys=list(KEYS), num_particles=16, method=LANGEVIN)
+    for one, other in zip(stacked, listed, strict=True):
+        assert_same(one, other)
+
+
+def observe(x):
+    return {"mean": jnp.mean(x), "largest": jnp.max(x[:, 0]), "constant": 1.0}
+
+
+class TestObserve:
+    def test_what_is_observed_is_what_a_callback_sees(self):
+        seen = []
+        result = pgps.sample(
+            gaussian, STANDARD, key=KEYS[0], num_particles=16, method=LANGEVIN, callback=seen.append, observe=observe
+        )
+        particles = [np.asarray(snapshot.particles) for snapshot in seen[1:]]
+        np.testing.assert_allclose(result.trace["mean"], [x.mean() for x in particles], rtol=1e-5, atol=1e-6)
+        np.testing.assert_array_equal(result.trace["largest"], [x[:, 0].max() for x in particles])
+        np.testing.assert_array_equal(result.trace["constant"], np.ones(10))
+        assert seen[1].row["largest"] == result.trace["largest"][0]
+
+    def test_it_changes_nothing_else(self):
+        plain = pgps.sample(gaussian, STANDARD, key=KEYS[0], num_particles=16, method=LANGEVIN)
+        observed = pgps.sample(gaussian, STANDARD, key=KEYS[0], num_particles=16, method=LANGEVIN, observe=observe)
+        np.testing.assert_array_equal(plain.particles, observed.particles)
+        assert set(observed.trace) - set(plain.trace) == {"mean", "largest", "constant"}
+
+    def test_particles_have_the_user_s_structure_and_many_runs_a_column_each(self):
+        initial = pgps.Normal({"a": jnp.zeros(2), "b": jnp.ones(())}, 1.0)
+        results = pgps.sample_many(
+            lambda x: -0.5 * (jnp.sum(x["a"] ** 2) + x["b"] ** 2),
+            initial,
+            keys=KEYS,
+            num_particles=16,
+            method=LANGEVIN,
+            observe=lambda x: {"b": jnp.mean(x["b"])},
+        )
+        for result in results:
+            assert result.trace["b"][-1] == pytest.approx(float(result.particles["b"].mean()), abs=1e-6)
+
+
+class OtherShape(eqx.Module):
+    offset: jax.Array
+
+    def __call__(self, x):
+        return gaussian(x - self.offset)
+
+
+class TestBadInput:
+    """Refused before anything is compiled, on one line."""
+
+    @pytest.fixture(autouse=True)
+    def _nothing_is_run(self, monkeypatch):
+        def refuse(*_):
+            raise AssertionError("the sampler was started")
+
+        monkeypatch.setattr(sys.modules["pgps.sample"], "drive", refuse)
+
+    @pytest.mark.parametrize(
+        ("change", "error", "words"),
+        [
+            ({"keys": []}, ValueError, ["keys", "at least one", "jax.random.split"]),
+            ({"keys": KEYS[:0]}, ValueError, ["keys", "at least one"]),
+            ({"keys": [0, 1]}, TypeError, ["key", "0", "jax.random.key(0)"]),
+            ({"logdensity_fn": [mixture(0.5)] * 2}, ValueError, ["logdensity_fn", "one per key (3)", "got 2"]),
+            ({"logdensity_fn": []}, ValueError, ["logdensity_fn", "got 0"]),
+            (
+                {"logdensity_fn": [mixture(0.5), mixture(0.5), OtherShape(jnp.zeros(2))]},
+                ValueError,
+                ["logdensity_fn", "values of their arrays alone", "equinox.Module"],
+            ),
+            (
+                {"logdensity_fn": [OtherShape(jnp.zeros(2)), OtherShape(jnp.zeros(2)), OtherShape(jnp.zeros(()))]},
+                ValueError,
+                ["logdensity_fn", "values of their arrays alone"],
+            ),
+            (
+                {"logdensity_fn": [gaussian, lambda x: -jnp.sum(x**2), lambda x: -jnp.sum(x**4)]},
+                ValueError,
+                ["logdensity_fn", "values of their arrays alone", "pgps.sample"],
+            ),
+            ({"logdensity_fn": [1.0, 2.0, 3.0]}, TypeError, ["logdensity_fn", "1.0", "callable"]),
+            ({"observe": 3}, TypeError, ["observe", "3", "dict of scalars"]),
+            ({"observe": lambda x: jnp.mean(x)}, ValueError, ["observe", "dict of scalars"]),
+            (
+                {"observe": lambda x: {"mean": jnp.mean(x, axis=0)}},
+                ValueError,
+                ["observe", "dict of scalars", "shape=(2,)"],
+            ),
+            ({"observe": lambda x: {"mean": x["a"]}}, ValueError, ["observe fails on particles", "jax.numpy"]),
+            ({"observe": lambda x: {"mean": float(np.mean(x))}}, ValueError, ["observe fails on particles"]),
+            ({"num_particles": 1}, ValueError, ["num_particles", "1"]),
+        ],
+        ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+    )
+    def test_arguments(self, change, error, words):
+        arguments = {"logdensity_fn": gaussian, "initial": STANDARD, "keys": KEYS, "num_particles": 8} | change
+        with pytest.raises(error) as caught:
+            pgps.sample_many(arguments.pop("logdensity_fn"), arguments.pop("initial"), **arguments)
+        message = str(caught.value)
+        assert "\n" not in message
+        for word in words:
+            assert word in message
