@@ -41,7 +41,6 @@ def test_every_time_is_visited_once(name: str, dtype: str):
     np.testing.assert_array_max_ulp(times, expected, maxulp=1)
 
 
-@pytest.mark.xfail(strict=True, reason="the clock takes a last step below a thousandth of the one before along with it")
 @pytest.mark.parametrize("times", [(0.9995, 1.0), (0.5, 0.9999, 1.0)])
 def test_a_short_last_step_is_visited_too(times: tuple[float, ...]):
     np.testing.assert_allclose(times_visited(Ladder(times), "float32"), times, rtol=1e-6)

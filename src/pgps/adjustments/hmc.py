@@ -13,8 +13,8 @@ from jaxtyping import Array, Float, Int, PyTree, Scalar
 
 from pgps import _checks
 from pgps.adjustments.base import AbstractAdjustment, Adjustment, Evaluate
-from pgps.adjustments.metropolis import Move, adapted_moves, metropolis
-from pgps.density import Evaluations, Population
+from pgps.adjustments.metropolis import Move, adapted_moves, check_moves, metropolis
+from pgps.density import Population
 
 
 def hmc_step(
@@ -57,11 +57,8 @@ class HMC(AbstractAdjustment):
     target_acceptance: float | None = 0.8
 
     def __check_init__(self):
-        _checks.positive("step_size", self.step_size)
+        check_moves(self.step_size, self.num_steps, self.target_acceptance)
         _checks.whole("num_leapfrog", self.num_leapfrog, at_least=1)
-        _checks.whole("num_steps", self.num_steps, at_least=1)
-        if self.target_acceptance is not None:
-            _checks.between("target_acceptance", self.target_acceptance, 0, 1)
 
     def init(self, dtype: Any) -> Scalar:
         """The logarithm of the step size."""
@@ -75,10 +72,4 @@ class HMC(AbstractAdjustment):
         def kernel(key: Array, population: Population, step_size: Scalar) -> Move:
             return hmc_step(key, population, step_size, self.num_leapfrog, evaluate)
 
-        moves, memory = adapted_moves(key, population, memory, kernel, self.num_steps, self.target_acceptance)
-        num_steps, evaluations = jnp.asarray(self.num_steps), Evaluations(gradients=self.num_steps * self.num_leapfrog)
-        return (
-            moves.population,
-            memory,
-            Adjustment(num_steps, evaluations, moves.acceptance, moves.faults),
-        )
+        return adapted_moves(key, population, memory, kernel, self.num_steps, self.target_acceptance, self.num_leapfrog)

@@ -11,11 +11,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree, Scalar
 
-from pgps import _checks
 from pgps.adjustments.base import AbstractAdjustment, Adjustment, Evaluate
 from pgps.adjustments.langevin import draw_noise
-from pgps.adjustments.metropolis import Move, adapted_moves, metropolis
-from pgps.density import Evaluations, Population
+from pgps.adjustments.metropolis import Move, adapted_moves, check_moves, metropolis
+from pgps.density import Population
 
 
 def mala_step(key: Array, population: Population, step_size: Scalar | float, evaluate: Evaluate) -> Move:
@@ -47,10 +46,7 @@ class MALA(AbstractAdjustment):
     target_acceptance: float | None = 0.574
 
     def __check_init__(self):
-        _checks.positive("step_size", self.step_size)
-        _checks.whole("num_steps", self.num_steps, at_least=1)
-        if self.target_acceptance is not None:
-            _checks.between("target_acceptance", self.target_acceptance, 0, 1)
+        check_moves(self.step_size, self.num_steps, self.target_acceptance)
 
     def init(self, dtype: Any) -> Scalar:
         """The logarithm of the step size."""
@@ -64,10 +60,4 @@ class MALA(AbstractAdjustment):
         def kernel(key: Array, population: Population, step_size: Scalar) -> Move:
             return mala_step(key, population, step_size, evaluate)
 
-        moves, memory = adapted_moves(key, population, memory, kernel, self.num_steps, self.target_acceptance)
-        num_steps, evaluations = jnp.asarray(self.num_steps), Evaluations(gradients=self.num_steps)
-        return (
-            moves.population,
-            memory,
-            Adjustment(num_steps, evaluations, moves.acceptance, moves.faults),
-        )
+        return adapted_moves(key, population, memory, kernel, self.num_steps, self.target_acceptance)

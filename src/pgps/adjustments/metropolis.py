@@ -11,7 +11,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Scalar
 
-from pgps.density import Population
+from pgps import _checks
+from pgps.adjustments.base import Adjustment
+from pgps.density import Evaluations, Population
 
 # How fast ln step_size follows the acceptance rate, which falls by about a half per unit of it.
 _GAIN = 1.0
@@ -41,15 +43,34 @@ def metropolis(key: Array, population: Population, proposal: Population, log_rat
     return Move(proposal.where(accepted, population), jnp.mean(probability), jnp.sum(faulty))
 
 
+def check_moves(step_size: float, num_steps: int, target_acceptance: float | None) -> None:
+    """Raise unless these are settings of adapted moves."""
+    _checks.positive("step_size", step_size)
+    _checks.whole("num_steps", num_steps, at_least=1)
+    if target_acceptance is not None:
+        _checks.between("target_acceptance", target_acceptance, 0, 1)
+
+
 def adapted_moves(
     key: Array,
     population: Population,
     log_step_size: Scalar,
     kernel: Kernel,
-    num_steps: Int[Array, ""] | int,
-    target_acceptance: Scalar | float | None,
-) -> tuple[Move, Scalar]:
-    """Several moves, and the adapted ln step_size; without a target the step size stays as it is."""
+    num_steps: int,
+    target_acceptance: float | None,
+    calls_per_move: int = 1,
+) -> tuple[Population, Scalar, Adjustment]:
+    """Several moves, whose step size follows the acceptance rate, unless there is no target for it.
+
+    Args:
+        key: A random key.
+        population: The particles.
+        log_step_size: The logarithm of the first step size.
+        kernel: One move.
+        num_steps: How many moves.
+        target_acceptance: The acceptance rate that is sought; None keeps the step size.
+        calls_per_move: Gradient calls that one move costs.
+    """
 
     def move(k: Int[Array, ""], carry: tuple[Move, Scalar]) -> tuple[Move, Scalar]:
         last, log_step_size = carry
@@ -60,4 +81,6 @@ def adapted_moves(
 
     start = Move(population, jnp.zeros((), population.particles.dtype), jnp.asarray(0))
     moves, log_step_size = jax.lax.fori_loop(0, num_steps, move, (start, log_step_size))
-    return moves._replace(acceptance=moves.acceptance / jnp.maximum(num_steps, 1)), log_step_size
+    evaluations = Evaluations(gradients=num_steps * calls_per_move)
+    report = Adjustment(jnp.asarray(num_steps), evaluations, moves.acceptance / num_steps, moves.faults)
+    return moves.population, log_step_size, report

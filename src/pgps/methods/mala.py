@@ -4,8 +4,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from pgps import _checks
 from pgps.adjustments.mala import mala_step
+from pgps.adjustments.metropolis import check_moves
 from pgps.density import Problem, evaluate_target
 from pgps.methods.base import AbstractMethod, Row, State, Trace, begin_on_target, proceed
 
@@ -27,10 +27,7 @@ class MALA(AbstractMethod):
     target_acceptance: float | None = None
 
     def __check_init__(self):
-        _checks.positive("step_size", self.step_size)
-        _checks.whole("num_steps", self.num_steps, at_least=1)
-        if self.target_acceptance is not None:
-            _checks.between("target_acceptance", self.target_acceptance, 0, 1)
+        check_moves(self.step_size, self.num_steps, self.target_acceptance)
 
     @property
     def step_limit(self) -> int:

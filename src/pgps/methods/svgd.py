@@ -99,9 +99,9 @@ def median_bandwidth(particles: Float[Array, "n dim"]) -> Scalar:
     some = particles[: min(num, _MEDIAN_PARTICLES)]
     first, second = jnp.triu_indices(len(some), 1)
     squares = jnp.sum((some[first] - some[second]) ** 2, axis=-1)
-    # All particles in one place have no scale; any will do, since the kernel is 1 there.
-    median = jnp.maximum(_median(squares), jnp.finfo(squares.dtype).tiny)
-    return median / math.log(max(num, 3))
+    median = _median(squares)
+    # Particles in one place have no scale; any will do, since the kernel is 1 there.
+    return jnp.where(median > 0, median, 1.0) / math.log(max(num, 3))
 
 
 def _median(values: Float[Array, " n"]) -> Scalar:

@@ -6,8 +6,8 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Scalar
 
-# A remainder below this share of a step is rounding: it is taken along with the step, not left for another one.
-_SLACK = 1e-3
+# A remainder of so many units in the last place of 1 is rounding: it is taken along with the step.
+_SLACK = 16
 
 
 class AbstractStepper(eqx.Module):
@@ -41,7 +41,7 @@ class Clock(eqx.Module):
     def advance(self, dt: Scalar) -> tuple["Clock", Scalar]:
         """Advance by dt, or to 1 if that is as near; returns the new clock and the step that was taken."""
         remaining = (1 - self.t) + self.excess
-        last = remaining <= dt * (1 + _SLACK)
+        last = remaining <= dt + _SLACK * jnp.finfo(self.t.dtype).eps
         increment = dt - self.excess
         t = self.t + increment
         excess = (t - self.t) - increment
