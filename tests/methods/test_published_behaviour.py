@@ -1,4 +1,7 @@
-"""The paper's experiments, two seeds each, against what the published code gives (0.24, 0.47; 0.60 to 0.66)."""
+"""The paper's experiments, a seed or two each, against what the published code gives (0.24, 0.47; 0.60 to 0.66).
+
+More seeds, with standard errors, are those of `pgps reproduce fig1` and `fig3-mode`: see docs/reproduction.md.
+"""
 
 import jax
 import numpy as np
@@ -18,12 +21,9 @@ def test_mode_discovery(alpha, beta, low, high):
     """Figure 3 (a): without shrinkage half of the right mode is found, with it nearly all (truth: 0.4993)."""
     target, initial = pgps.targets.mode_discovery()
     method = pgps.paper(alpha, beta, psi=0.05)
-    scores = []
-    for seed in SEEDS:
-        result = pgps.sample(target, initial, key=jax.random.key(seed), num_particles=5000, method=method)
-        assert result.status == pgps.Status.COMPLETED
-        scores.append(float(np.mean(result.particles > 5)))
-    assert low < np.mean(scores) < high, scores
+    result = pgps.sample(target, initial, key=jax.random.key(0), num_particles=5000, method=method)
+    assert result.status == pgps.Status.COMPLETED
+    assert low < np.mean(result.particles > 5) < high
 
 
 def test_both_modes_of_the_illustrative_example():
