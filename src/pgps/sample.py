@@ -76,8 +76,8 @@ def sample_many(
     Each result is that which `pgps.sample` gives for its key and density.
 
     Args:
-        logdensity_fn: One log-density for all keys, or one per key. In a list they must be `equinox.Module`s, or other
-            callable pytrees, that differ in the values of their arrays alone.
+        logdensity_fn: One log-density for all keys, or one per key. In a list each must be an
+            `equinox.Module`, or another callable pytree, and they may differ in the values of their arrays alone.
         initial: Where particles start.
         keys: Keys from `jax.random.key`, or from `jax.random.split`.
         num_particles: How many particles in each run.
