@@ -124,7 +124,7 @@ def _sample(
     seconds = (time.perf_counter() - start) / len(keys)
     shared = functions * len(keys) if len(functions) == 1 else functions
     return [
-        _result(run, trace, method, problem, function, key, num_particles, seconds)
+        _result(run, trace, method, problem, _provenance(method, problem, function, key, num_particles, seconds))
         for (run, trace), function, key in zip(runs, shared, keys, strict=True)
     ]
 
@@ -134,11 +134,9 @@ def _result(
     trace: Trace,
     method: AbstractMethod,
     problem: Problem,
-    logdensity_fn: Callable[[PyTree], Scalar],
-    key: Array,
-    num_particles: int,
-    seconds: float,
+    provenance: dict[str, Any],
 ) -> Result:
+    num_particles = provenance["num_particles"]
     state, status = run.state, Status(int(run.status))
     doubts = _status_doubts(status, run, num_particles) + method.doubts(trace) + _support_doubts(state, status)
     weights = state.weights
@@ -155,7 +153,7 @@ def _result(
         num_evaluations=jax.tree.map(lambda count: int(count) * num_particles, state.evaluations),
         trace=trace,
         warnings=tuple(doubts),
-        provenance=_provenance(method, problem, logdensity_fn, key, num_particles, seconds),
+        provenance=provenance,
         ess=None if exact is None else float(exact.ess),
         log_evidence=None if exact is None else float(exact.log_evidence),
         log_evidence_error=error,

@@ -99,8 +99,10 @@ def _floor_steps(
 
     @jax.jit
     def many(count: Array, particles: Array) -> Array:
-        # Too small a move to matter, but the next call has to wait for this one.
-        step = lambda _, x: x + 1e-12 * floor(x, problem)  # noqa: E731
+        def step(_: Array, x: Array) -> Array:
+            # Too small a move to matter, but the next call has to wait for this one.
+            return x + 1e-12 * floor(x, problem)
+
         return jnp.sum(jax.lax.fori_loop(0, count, step, particles))
 
     return lambda count: float(many(jnp.asarray(count), particles))

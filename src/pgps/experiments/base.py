@@ -58,6 +58,11 @@ class Record:
         """The mean of a count over the seeds, for people."""
         return f"{np.mean(self.values(name)):,.0f}"
 
+    @property
+    def costs(self) -> tuple[str, str, str]:
+        """Iterations, evaluations and training steps, for a table."""
+        return self.count("iterations"), self.count("evaluations"), self.count("training_steps")
+
 
 Records = Mapping[str, Record]
 """An experiment's records, by cell."""

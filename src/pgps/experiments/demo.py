@@ -16,7 +16,7 @@ from jaxtyping import Array, Float, Int, Scalar
 
 from pgps import methods, reporting
 from pgps.density import Problem
-from pgps.experiments.figure1 import LANGEVIN_STEP_SIZE, LANGEVIN_STEPS, LIMITS, METHOD, NUM_PARTICLES
+from pgps.experiments.figure1 import LANGEVIN_STEP_SIZE, LANGEVIN_STEPS, METHOD, NUM_PARTICLES, draw, panel
 from pgps.result import Result, Status
 from pgps.run import Snapshot
 from pgps.sample import sample
@@ -198,9 +198,7 @@ def save(figure: Figure1, folder: Path, *, asked: str, seed: int | None = None) 
 
 
 def _draw(figure: Figure1):
-    limits = LIMITS.covering(np.concatenate([panel.particles for panel in figure.panels]))
-    panels = [reporting.Panel(draws.name, draws.shares_text, draws.particles, draws.modes) for draws in figure.panels]
-    return reporting.draw_panels(panels, np.asarray(reporting.density_grid(two_modes()[0], limits)), limits)
+    return draw([panel(draws.name, draws.particles) for draws in figure.panels], columns=2)
 
 
 def _animate(figure: Figure1) -> bytes:

@@ -80,7 +80,7 @@ class Figure1(AbstractExperiment):
             ),
         )
         rows = [
-            (name, records[key].text("left"), records[key].text("right"), *costs(records, key))
+            (name, records[key].text("left"), records[key].text("right"), *records[key].costs)
             for key, name in (("langevin-early", "LD, early"), ("langevin-late", "LD, late"), ("pgps", "PGPS"))
         ]
         head = ("method", "left mode", "right mode", "iterations", "evaluations per particle", "training steps")
@@ -97,12 +97,6 @@ def measure(result: Result, target: AbstractTarget) -> dict[str, float]:
     assert isinstance(target, AbstractMixture)
     right = float(np.mean(np.asarray(target.nearest_mode(result.particles))))
     return {"left": 1 - right, "right": right}
-
-
-def costs(records: Records, key: str) -> tuple[str, str, str]:
-    """A cell's iterations, evaluations and training steps, for a table."""
-    record = records[key]
-    return record.count("iterations"), record.count("evaluations"), record.count("training_steps")
 
 
 def panel(title: str, particles: np.ndarray) -> reporting.Panel:

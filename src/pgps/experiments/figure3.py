@@ -16,7 +16,6 @@ from scipy import stats
 
 from pgps import fields, methods, metrics, reporting
 from pgps.experiments.base import AbstractExperiment, Cell, Claim, Findings, Records, sampling_cell, standard_error
-from pgps.experiments.figure1 import costs
 from pgps.initial import AbstractLaw
 from pgps.recipes import paper
 from pgps.reporting.figures import COLORS, INK
@@ -145,15 +144,15 @@ class Figure3(AbstractExperiment):
         """The claims, a table of all settings, and both panels."""
         psis = SIZES[preset].psis
         head = ("method", self.score.name, "iterations", "evaluations per particle", "training steps")
-        rows = [(name, records[key].text("score", 4), *costs(records, key)) for key, name in BASELINES.items()]
+        rows = [(name, records[key].text("score", 4), *records[key].costs) for key, name in BASELINES.items()]
         rows += [
-            (f"PGPS ({letter}), psi {psi:g}", records[key].text("score", 4), *costs(records, key))
+            (f"PGPS ({letter}), psi {psi:g}", records[key].text("score", 4), *records[key].costs)
             for letter in SETTINGS
             for psi in psis
             for key in [_name(letter, psi)]
         ]
         rows += [
-            ("tempered SMC (not in the paper)", records["smc"].text("score", 4), *costs(records, "smc")),
+            ("tempered SMC (not in the paper)", records["smc"].text("score", 4), *records["smc"].costs),
             ("truth", f"{self.score.truth:.4f}", "", "", ""),
         ]
         return Findings(
@@ -177,7 +176,7 @@ def claims_mode(score: Score, records: Records, psis: tuple[float, ...]) -> list
     """Section 5.1.1: PGPS recovers the right mode faster and better; the benchmarks fail."""
     means = _means(records, psis)
     close = [name for name, mean in means.items() if abs(mean - score.truth) < score.close]
-    baselines = {name: float(np.mean(records[key].values("score"))) for key, name in BASELINES.items()}
+    baselines = _baselines(records)
     iterations = [float(np.mean(records[_name(*key)].values("iterations"))) for key in means]
     faster = max(iterations) < np.mean(records["langevin"].values("iterations"))
     return [
@@ -206,7 +205,7 @@ def claims_sensitivity(score: Score, records: Records, psis: tuple[float, ...]) 
     """Section 5.1.2: the benchmarks focus on a negligible mode; PGPS is less sensitive."""
     means = _means(records, psis)
     close = [name for name, mean in means.items() if abs(mean - score.truth) < score.close]
-    baselines = {name: float(np.mean(records[key].values("score"))) for key, name in BASELINES.items()}
+    baselines = _baselines(records)
     ratio = max(means.values()) / min(baselines.values())
     factors = [mean / score.truth for mean in means.values()]
     return [
@@ -232,6 +231,10 @@ def claims_sensitivity(score: Score, records: Records, psis: tuple[float, ...]) 
 def _means(records: Records, psis: tuple[float, ...]) -> dict[tuple[str, float], float]:
     keys = [(letter, psi) for letter in SETTINGS for psi in psis]
     return {key: float(np.mean(records[_name(*key)].values("score"))) for key in keys}
+
+
+def _baselines(records: Records) -> dict[str, float]:
+    return {name: float(np.mean(records[key].values("score"))) for key, name in BASELINES.items()}
 
 
 def _ranges(means: dict[tuple[str, float], float]) -> str:

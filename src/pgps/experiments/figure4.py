@@ -23,7 +23,6 @@ from pgps.experiments.base import (
     sampling_cell,
     standard_error,
 )
-from pgps.experiments.figure1 import costs
 from pgps.initial import AbstractLaw
 from pgps.recipes import paper
 from pgps.reporting.figures import COLORS, INK
@@ -98,7 +97,7 @@ class Figure4(AbstractExperiment):
                 name,
                 records[key].text("e"),
                 "" if key == "langevin" else f"{np.mean(gains[key]):+.3f} ± {standard_error(gains[key]):.3f}",
-                *(("", "", "") if key == "independent" else costs(records, key)),
+                *(("", "", "") if key == "independent" else records[key].costs),
             )
             for key, name in named.items()
         ]

@@ -59,7 +59,7 @@ class Figure5(AbstractExperiment):
             ),
         )
         rows = [
-            (f"{alpha:g}", f"{beta:g}", records[name].text("right"), *figure1.costs(records, name)[:2])
+            (f"{alpha:g}", f"{beta:g}", records[name].text("right"), *records[name].costs[:2])
             for (alpha, beta), name in names.items()
         ]
         head = ("alpha", "beta", "right mode", "iterations", "evaluations per particle")
