@@ -187,14 +187,19 @@ class Population(eqx.Module):
     @property
     def lost(self) -> Bool[Array, " n"]:
         """Particles that are nowhere: a coordinate is nan or infinite."""
-        return ~jnp.all(jnp.isfinite(self.particles), axis=-1)
+        return ~_all_finite(self.particles)
 
     @property
     def faulty(self) -> Bool[Array, " n"]:
         """Particles where the density fails: nan or +inf, or a nan among the derivatives inside the support."""
         value = jnp.isnan(self.logdensity) | (self.logdensity == jnp.inf)
-        slope = ~jnp.all(jnp.isfinite(self.score), axis=-1) | jnp.isnan(self.time_derivative)
+        slope = ~_all_finite(self.score) | jnp.isnan(self.time_derivative)
         return value | (self.alive & slope)
+
+
+def _all_finite(rows: Float[Array, "n dim"]) -> Bool[Array, " n"]:
+    # 0 x is 0 unless x is nan or infinite; sums of numbers are vectorised on a CPU, conjunctions are not.
+    return jnp.sum(0 * rows, axis=-1) == 0
 
 
 def evaluate_target(particles: Float[Array, "n dim"], problem: Problem) -> Population:

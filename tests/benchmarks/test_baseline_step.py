@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 
 from pgps.benchmarks import baseline_step
@@ -22,16 +23,20 @@ def test_smoke(tmp_path, capsys):
     assert out.splitlines()[-1] == str(tmp_path / "out" / "result.json")
 
 
-def test_the_clock_counts_steps_and_picks_from_repeats(monkeypatch):
-    """Steps of 2 ms each, on a clock that they move themselves; the machine dawdles in every other run."""
-    now, runs = [0.0], [0]
+def test_the_clock_counts_steps_and_takes_turns(monkeypatch):
+    """Steps of 2 and 6 ms, on a clock that they move themselves; the machine grows slower from turn to turn."""
+    now, slowness = [0.0], [1.0]
 
-    def steps(count: int) -> float:
-        runs[0] += 1
-        now[0] += 2e-3 * count * (1 + runs[0] % 2)
-        return 0.0
+    def steps(milliseconds_each: float, drift: float):
+        def take(count: int) -> float:
+            now[0] += 1e-3 * milliseconds_each * count * slowness[0]
+            slowness[0] += drift
+            return 0.0
+
+        return take
 
     monkeypatch.setattr("time.perf_counter", lambda: now[0])
-    assert milliseconds(steps, 4, 0.1, min) == pytest.approx(2.0)
-    assert milliseconds(steps, 4, 0.1, max) == pytest.approx(4.0)
-    assert milliseconds(steps, 4, 0.1) == pytest.approx(3.0)
+    short, long = milliseconds([steps(2.0, 0.0), steps(6.0, 1.0)], 4, 0.1)
+    assert len(short) == len(long) == 4
+    assert short[-1] > short[0]
+    np.testing.assert_allclose(np.array(long) / short, 3.0)

@@ -26,9 +26,8 @@ def mala_step(key: Array, population: Population, step_size: Scalar | float, eva
 
     # x' - x - delta grad ln p(x) is sqrt(2 delta) xi; the way back has a shift of its own.
     back = population.particles - proposal.particles - step_size * proposal.score
-    log_q_there = -0.5 * jnp.sum(noise**2, axis=-1)
-    log_q_back = -jnp.sum(back**2, axis=-1) / (4 * step_size)
-    log_ratio = proposal.logdensity - population.logdensity + log_q_back - log_q_there
+    log_q_ratio = jnp.sum(0.5 * noise**2 - back**2 / (4 * step_size), axis=-1)
+    log_ratio = proposal.logdensity - population.logdensity + log_q_ratio
     return metropolis(key_accept, population, proposal, log_ratio)
 
 

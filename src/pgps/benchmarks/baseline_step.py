@@ -7,6 +7,7 @@ and floors run in the same way: many in one compiled loop, where each depends on
 
 from collections.abc import Callable
 from pathlib import Path
+from statistics import median
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -40,8 +41,8 @@ def run(out: Path | None, quiet: bool, repeats: int = 15, preset: Preset = PRESE
     Args:
         out: A new or empty folder, or None to write nothing.
         quiet: Whether to say nothing about the progress.
-        repeats: How often each figure is measured; the record holds the least, since a ratio of two figures needs both
-            without what else the machine was doing.
+        repeats: How often each step is measured, in turns with its floor; the record holds medians,
+            and the ratio of the least two, which is what an undisturbed machine would show.
         preset: How much is measured.
     """
     if out is not None:
@@ -52,9 +53,12 @@ def run(out: Path | None, quiet: bool, repeats: int = 15, preset: Preset = PRESE
         if not quiet:
             print(f"{name} at N = {preset.num_particles}, D = {problem.structure.dim}", flush=True)
         floor = _kernel_floor if name == "svgd" else _gradient_floor
-        cost = milliseconds(_method_steps(method, problem, preset.num_particles), repeats, preset.seconds, min)
-        least = milliseconds(_floor_steps(floor, problem, preset.num_particles), repeats, preset.seconds, min)
-        rows[name] = {"step": cost, "floor": least, "ratio": cost / least}
+        steps = _method_steps(method, problem, preset.num_particles)
+        floors = _floor_steps(floor, problem, preset.num_particles)
+        costs, least = milliseconds([steps, floors], repeats, preset.seconds)
+        ratios = [cost / low for cost, low in zip(costs, least, strict=True)]
+        undisturbed = min(costs) / min(least)
+        rows[name] = {"step": median(costs), "floor": median(least), "ratio": median(ratios), "of_least": undisturbed}
     record = {
         "command": "pgps bench baseline-step",
         "milliseconds": rows,
@@ -69,9 +73,9 @@ def run(out: Path | None, quiet: bool, repeats: int = 15, preset: Preset = PRESE
 
 def format_table(record: dict[str, Any]) -> str:
     """The record as a text table."""
-    lines = [f"{'method':<10} {'step':>9} {'floor':>9} {'ratio':>7}   ms"]
+    lines = [f"{'method':<10} {'step, ms':>9} {'floor, ms':>9} {'ratio':>7} {'of least':>9}"]
     for name, row in record["milliseconds"].items():
-        lines.append(f"{name:<10} {row['step']:9.4f} {row['floor']:9.4f} {row['ratio']:7.2f}")
+        lines.append(f"{name:<10} {row['step']:9.4f} {row['floor']:9.4f} {row['ratio']:7.2f} {row['of_least']:9.2f}")
     return "\n".join(lines)
 
 

@@ -3,9 +3,8 @@
 import json
 import os
 import platform
-import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +16,27 @@ Steps = Callable[[int], float]
 """Takes so many steps, each of which depends on the last, and returns a number that depends on them."""
 
 
-def milliseconds(
-    steps: Steps, repeats: int, least: float, pick: Callable[[list[float]], float] = statistics.median
-) -> float:
-    """Milliseconds per step, picked from several runs, each long enough for the clock (`least` seconds)."""
+def milliseconds(candidates: Sequence[Steps], repeats: int, least: float) -> list[list[float]]:
+    """Milliseconds per step of each candidate, from several runs that take turns, each of at least `least` seconds.
+
+    What else the machine does comes and goes, so figures that are to be compared belong to one turn.
+    """
+    counts = [_enough(steps, least) for steps in candidates]
+    turns = [
+        [1e3 * _seconds(steps, count) / count for steps, count in zip(candidates, counts, strict=True)]
+        for _ in range(repeats)
+    ]
+    return [list(column) for column in zip(*turns, strict=True)]
+
+
+def _enough(steps: Steps, least: float) -> int:
+    """How many steps take so many seconds."""
     steps(2)
     count, seconds = 2, 0.0
     while seconds < least:
         count *= 2
         seconds = _seconds(steps, count)
-    return 1e3 * pick([_seconds(steps, count) / count for _ in range(repeats)])
+    return count
 
 
 def _seconds(steps: Steps, count: int) -> float:

@@ -10,6 +10,7 @@ import importlib.util
 import time
 import warnings
 from pathlib import Path
+from statistics import median
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -110,11 +111,12 @@ def format_table(record: dict[str, Any]) -> str:
 
 
 def _measure(shape: Shape, repeats: int, least: float) -> dict[str, float | None]:
-    candidates: dict[str, Steps | None] = {"pgps": _pgps_steps(shape)}
-    has_torch = _torch_version() is not None
-    candidates["torch_published"] = _torch_steps(shape, sum_first=False) if has_torch else None
-    candidates["torch_sum_first"] = _torch_steps(shape, sum_first=True) if has_torch else None
-    return {name: None if steps is None else milliseconds(steps, repeats, least) for name, steps in candidates.items()}
+    candidates = {"pgps": _pgps_steps(shape)}
+    if _torch_version() is not None:
+        candidates["torch_published"] = _torch_steps(shape, sum_first=False)
+        candidates["torch_sum_first"] = _torch_steps(shape, sum_first=True)
+    measured = map(median, milliseconds(list(candidates.values()), repeats, least))
+    return {"torch_published": None, "torch_sum_first": None} | dict(zip(candidates, measured, strict=True))
 
 
 def _numbers(shape: Shape) -> tuple[np.ndarray, np.ndarray]:
