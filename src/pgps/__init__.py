@@ -3,7 +3,7 @@
 from pgps import adjustments, fields, methods, metrics, paths, steppers, targets, trainers, weights
 from pgps._version import __version__
 from pgps.initial import Normal, Uniform
-from pgps.recipes import paper, training_free
+from pgps.recipes import exact, paper, training_free
 from pgps.result import PGPSWarning, Result, Status, load
 from pgps.sample import sample, sample_many
 
@@ -15,6 +15,7 @@ __all__ = [
     "Uniform",
     "__version__",
     "adjustments",
+    "exact",
     "fields",
     "load",
     "methods",

@@ -1,7 +1,39 @@
-"""Recipes: PGPS put together as in the paper."""
+"""Recipes: PGPS put together, exact and as in the paper."""
 
-from pgps import adjustments, fields, paths, steppers, trainers
+from pgps import adjustments, fields, paths, steppers, trainers, weights
 from pgps.methods.pgps import PGPS
+
+
+def exact(
+    *,
+    path: paths.AbstractPath = paths.Geometric(),
+    field: fields.AbstractField = fields.Selection((fields.Affine(), fields.Additive(), fields.Local())),
+    trainer: trainers.AbstractTrainer = trainers.LeastSquares(),
+    conditional_ess: float = 0.95,
+    moves: adjustments.AbstractAdjustment = adjustments.HMC(),
+    resample_below: float = 0.5,
+    max_steps: int = 10_000,
+) -> PGPS:
+    """Exact PGPS: weights, resampling, Metropolis-adjusted moves, and fields that one solve fits.
+
+    Args:
+        path: The path p_t.
+        field: The field, or the families to choose from at each step.
+        trainer: How it is fitted.
+        conditional_ess: The share of the particles that each step keeps effective.
+        moves: The moves after each step.
+        resample_below: Resample when the effective sample size falls below this share of the particles.
+        max_steps: Stop after this many time steps, wherever t is then.
+    """
+    return PGPS(
+        path=path,
+        field=field,
+        trainer=trainer,
+        stepper=steppers.ConditionalESS(conditional_ess),
+        adjustment=moves,
+        weighing=weights.Weighing(resample_below),
+        max_steps=max_steps,
+    )
 
 
 def paper(

@@ -13,6 +13,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree, Scalar
 
+from pgps.density import Population
+
 
 class AbstractField(eqx.Module):
     """A parametrised vector field. It holds hyperparameters only: the parameters theta are an argument."""
@@ -25,8 +27,8 @@ class AbstractField(eqx.Module):
     def apply(self, params: PyTree, t: Scalar, x: Float[Array, " dim"]) -> Float[Array, " dim"]:
         """phi_t(x) for one particle."""
 
-    def observe(self, params: PyTree, particles: Float[Array, "n dim"]) -> PyTree:
-        """Let the field look at the particles before it is trained on them (input scales); most have no need."""
+    def observe(self, params: PyTree, population: Population) -> PyTree:
+        """Let the field look at the population before it is fitted to it (units, centres); some have no need."""
         return params
 
     def apply_and_divergence(
@@ -44,3 +46,13 @@ class AbstractField(eqx.Module):
         """ln |det(I + dt grad phi_t(x))|, exact."""
         jacobian = jax.jacfwd(lambda x: self.apply(params, t, x))(x)
         return jnp.linalg.slogdet(jnp.eye(x.size, dtype=x.dtype) + dt * jacobian)[1]
+
+    def stretch(self, params: PyTree, t: Scalar, x: Float[Array, " dim"]) -> Scalar:
+        """A bound on the norm of grad phi_t(x): x -> x + dt phi(x) does not fold where dt times it is below 1."""
+        return norm_bound(jax.jacfwd(lambda x: self.apply(params, t, x))(x))
+
+
+def norm_bound(matrix: Float[Array, "dim dim"]) -> Scalar:
+    """A bound on a matrix's spectral norm: the geometric mean of its largest row and column sums."""
+    sizes = jnp.abs(matrix)
+    return jnp.sqrt(jnp.max(jnp.sum(sizes, axis=0)) * jnp.max(jnp.sum(sizes, axis=1)))

@@ -18,7 +18,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Scalar
 
 from pgps import _checks
+from pgps.density import Population
 from pgps.fields.base import AbstractField
+from pgps.fields.linear import Units
 
 
 class Layer(NamedTuple):
@@ -79,14 +81,12 @@ class MLP(AbstractField):
         zero, one = (jnp.zeros(dim, dtype), jnp.ones(dim, dtype)) if self.standardise else (None, None)
         return MLPParameters(tuple(hidden), output, zero, one)
 
-    def observe(self, params: MLPParameters, particles: Float[Array, "n dim"]) -> MLPParameters:
+    def observe(self, params: MLPParameters, population: Population) -> MLPParameters:
         """Set the input scales from the particles."""
         if not self.standardise:
             return params
-        location, spread = jnp.mean(particles, axis=0), jnp.std(particles, axis=0)
-        # A coordinate that is constant up to rounding has no scale of its own.
-        constant = spread <= 100 * jnp.finfo(particles.dtype).eps * jnp.abs(location)
-        return params._replace(location=location, scale=jnp.where(constant, 1.0, spread))
+        units = Units.of(population.particles)
+        return params._replace(location=units.location, scale=units.scale)
 
     def apply(self, params: MLPParameters, t: Scalar, x: Float[Array, " dim"]) -> Float[Array, " dim"]:
         """phi(x); as in the published code the network has no input t."""

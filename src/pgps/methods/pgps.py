@@ -4,11 +4,17 @@
         train phi_t on the particles            Eq. 6           trainers, fields
         choose dt                               Algorithm 1     steppers
         x <- x + dt phi_t(x);  t <- t + dt
+        weigh and resample, if asked to                         weights
         adjust x towards p_t                    Algorithm 2     adjustments
     until t = 1
 
 along a path p_t (Eq. 5, paths). The path is evaluated once per particle after each move, and what comes out serves the
-adjustment, the next training and the check for faults.
+weights, the adjustment, the next training and the check for faults.
+
+With weights, which the paper has not, particles live on two islands, and each island's field is trained on the other's
+particles. The increment of a log-weight is exact for any field:
+
+    ln w <- ln w + ln p_{t+dt}(x + dt phi(x)) + ln |det(I + dt grad phi(x))| - ln p_t(x).
 """
 
 from typing import NamedTuple
@@ -16,29 +22,63 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Bool, Float, Int, PyTree, Scalar
 
 from pgps import _checks
 from pgps.adjustments.base import AbstractAdjustment
+from pgps.adjustments.hmc import HMC
+from pgps.adjustments.mala import MALA
+from pgps.adjustments.none import NoAdjustment
 from pgps.density import Evaluations, Population, Problem
 from pgps.fields.base import AbstractField
 from pgps.methods.base import AbstractMethod, Row, State, Trace
+from pgps.methods.smc import weight_doubts
 from pgps.paths.base import AbstractPath, evaluate
 from pgps.steppers.base import AbstractStepper, Clock
-from pgps.trainers.base import AbstractTrainer
+from pgps.steppers.conditional_ess import conditional_ess
+from pgps.trainers.base import AbstractTrainer, Training
 from pgps.trainers.residual import evaluate_field, residual
+from pgps.weights import Weighing, Weights
+
+ISLANDS = 2
+# A map is taken for one-to-one if dt times the largest stretch at a particle is below this.
+_LARGEST_STRETCH = 0.5
+# A step is halved, this often at most, if it wastes so many times the particles that were reckoned with.
+_MOST_HALVINGS = 2
+_MOST_WASTE = 2.0
 
 
 class Memory(NamedTuple):
-    """The field's parameters theta, and what the trainer and the adjustment carry from one t to the next."""
+    """The field's parameters theta, and what the trainer and the adjustment carry from one t to the next.
+
+    With weights, parameters and the trainer's memory have a leading axis over the islands.
+    """
 
     params: PyTree
     trainer: PyTree
     adjustment: PyTree
 
 
+class Flow(NamedTuple):
+    """The trained field at the particles."""
+
+    velocity: Float[Array, "n dim"]
+    divergence: Float[Array, " n"]
+
+
+class Leap(NamedTuple):
+    """A time step that was tried: where it ends, the particles there, and their log-weight increments."""
+
+    clock: Clock
+    dt: Scalar
+    population: Population
+    increments: Float[Array, " n"]
+    num_tries: Int[Array, ""]
+    wasteful: Bool[Array, ""]
+
+
 class PGPS(AbstractMethod):
-    """Algorithm 3, put together from parts. `pgps.paper` and `pgps.training_free` are ready-made.
+    """Algorithm 3, put together from parts. `pgps.exact`, `pgps.paper` and `pgps.training_free` are ready-made.
 
     Args:
         path: The path p_t.
@@ -46,6 +86,7 @@ class PGPS(AbstractMethod):
         trainer: How the field is fitted at each t.
         stepper: How far t moves.
         adjustment: How particles are adjusted after each move.
+        weighing: How particles are weighed; None, as in the paper, has no weights.
         max_steps: Stop after this many time steps, wherever t is then.
     """
 
@@ -54,6 +95,7 @@ class PGPS(AbstractMethod):
     trainer: AbstractTrainer
     stepper: AbstractStepper
     adjustment: AbstractAdjustment
+    weighing: Weighing | None = None
     max_steps: int = 10_000
 
     def __check_init__(self):
@@ -63,6 +105,13 @@ class PGPS(AbstractMethod):
         _checks.instance("stepper", self.stepper, AbstractStepper, "pgps.steppers")
         _checks.instance("adjustment", self.adjustment, AbstractAdjustment, "pgps.adjustments")
         _checks.whole("max_steps", self.max_steps, at_least=1)
+        if self.weighing is not None:
+            _checks.instance("weighing", self.weighing, Weighing, "pgps.weights")
+            if not isinstance(self.adjustment, MALA | HMC | NoAdjustment):
+                raise TypeError(
+                    f"adjustment must be MALA, HMC or NoAdjustment with weights, got {_checks.show(self.adjustment)}; "
+                    "others do not leave p_t as it is, so the weights would be wrong"
+                )
 
     @property
     def step_limit(self) -> int:
@@ -72,60 +121,155 @@ class PGPS(AbstractMethod):
     def init(self, key: Array, problem: Problem, num_particles: int) -> State:
         """Particles from the initial law, evaluated at t = 0, and a fresh field."""
         key_particles, key_field = jax.random.split(key)
-        dtype = problem.structure.dtype
+        dim, dtype = problem.structure.dim, problem.structure.dtype
         clock = Clock.start(dtype)
-        params = self.field.init(key_field, problem.structure.dim, dtype)
+        if self.weighing is None:
+            params, weights = self.field.init(key_field, dim, dtype), None
+            trainer = self.trainer.init(params)
+        else:
+            _check_islands(num_particles)
+            params = jax.vmap(lambda key: self.field.init(key, dim, dtype))(jax.random.split(key_field, ISLANDS))
+            trainer, weights = jax.vmap(self.trainer.init, axis_size=ISLANDS)(params), Weights.equal(num_particles, dtype, ISLANDS)
         return State(
             population=evaluate(self.path, clock.t, problem.draw(key_particles, num_particles), problem),
             clock=clock,
             num_steps=jnp.asarray(0),
             evaluations=Evaluations(gradients=1),
-            memory=Memory(params, self.trainer.init(params), self.adjustment.init(dtype)),
+            memory=Memory(params, trainer, self.adjustment.init(dtype)),
+            weights=weights,
         )
 
     def step(self, key: Array, state: State, problem: Problem) -> tuple[State, Row]:
         """One pass through the loop of Algorithm 3."""
         key_train, key_adjust = jax.random.split(key)
-        key_field = jax.random.fold_in(key_train, 0)
-        t, particles = state.clock.t, state.population.particles
+        params, trainer, training = self._train(key_train, state)
+        flow = self._flow(key_train, state, params)
+        leap = self._leap(state, params, flow, problem)
+        population, weights, row = leap.population, None, {}
 
-        params, trainer, training = self.trainer.fit(
-            key_train, t, state.population, self.field, state.memory.params, state.memory.trainer
-        )
-        velocity, divergence = evaluate_field(self.field, params, t, particles, key_field)
-
-        rates = residual(velocity, divergence, state.population)
-        clock, dt = state.clock.advance(self.stepper.time_step(t, velocity, rates, jnp.zeros_like(rates)))
-
-        def evaluate_now(particles: Float[Array, "n dim"]) -> Population:
-            return evaluate(self.path, clock.t, particles, problem)
+        if self.weighing is not None:
+            assert state.weights is not None
+            weights = state.weights.reweighted(leap.increments)
+            row = {"ess": weights.ess, "log_evidence": weights.log_evidence}
+            key_resample, key_adjust = jax.random.split(key_adjust)
+            weights, indices = weights.resampled(key_resample, self.weighing.resample_below)
+            population = population.take(indices)
+            row |= {"num_ancestors": weights.num_ancestors, "r2": jnp.mean(training.r2)}
 
         population, memory, adjustment = self.adjustment.adjust(
-            key_adjust, t, clock.t, evaluate_now(particles + dt * velocity), state.memory.adjustment, evaluate_now
+            key_adjust,
+            state.clock.t,
+            leap.clock.t,
+            population,
+            state.memory.adjustment,
+            lambda x: evaluate(self.path, leap.clock.t, x, problem),
         )
 
-        row = {
-            "t": clock.t,
-            "dt": dt,
-            "loss": training.loss,
-            "training_steps": training.num_steps,
-            "converged": training.converged,
-            "field_norm": jnp.mean(jnp.linalg.norm(velocity, axis=-1)),
+        row |= {
+            "t": leap.clock.t,
+            "dt": leap.dt,
+            "loss": jnp.mean(training.loss),
+            "training_steps": jnp.sum(training.num_steps),
+            "converged": jnp.all(training.converged),
+            "field_norm": jnp.mean(jnp.linalg.norm(flow.velocity, axis=-1)),
             "adjustment_steps": adjustment.num_steps,
             "acceptance": adjustment.acceptance,
+            "faults": adjustment.faults,
         }
         state = State(
             population=population,
-            clock=clock,
+            clock=leap.clock,
             num_steps=state.num_steps + 1,
-            evaluations=state.evaluations + Evaluations(gradients=1) + adjustment.evaluations,
+            evaluations=state.evaluations + Evaluations(gradients=leap.num_tries) + adjustment.evaluations,
             memory=Memory(params, trainer, memory),
+            weights=weights,
         )
         return state, row
+
+    def _train(self, key: Array, state: State) -> tuple[PyTree, PyTree, Training]:
+        """Fit the field to the particles at t: to all of them, or each island's to the other island's."""
+        t, population, memory = state.clock.t, state.population, state.memory
+        if state.weights is None:
+            return self.trainer.fit(key, t, population, self.field, memory.params, memory.trainer)
+
+        def fit(lane: tuple) -> tuple[PyTree, PyTree, Training]:
+            key, population, log_weights, params, trainer = lane
+            params, trainer, training = self.trainer.fit(key, t, population, self.field, params, trainer, log_weights)
+            return params, trainer, jax.tree.map(jnp.asarray, training)
+
+        swapped = jax.tree.map(lambda leaf: leaf[::-1], (_on_islands(population), state.weights.on_islands))
+        return jax.lax.map(fit, (jax.random.split(key, ISLANDS), *swapped, memory.params, memory.trainer))
+
+    def _flow(self, key: Array, state: State, params: PyTree) -> Flow:
+        """The field at the particles."""
+        key, t, particles = jax.random.fold_in(key, 0), state.clock.t, state.population.particles
+        if state.weights is None:
+            return Flow(*evaluate_field(self.field, params, t, particles, key))
+        flows = jax.lax.map(
+            lambda lane: evaluate_field(self.field, lane[0], t, lane[1], key), (params, _on_islands(particles))
+        )
+        return Flow(*_joined(flows))
+
+    def _leap(self, state: State, params: PyTree, flow: Flow, problem: Problem) -> Leap:
+        """Choose dt and move; with weights also weigh, and halve a step that proves too long."""
+        t, before = state.clock.t, state.population
+        rates = residual(flow.velocity, flow.divergence, before)
+        log_weights = jnp.zeros_like(rates) if state.weights is None else state.weights.log_weights
+        dt = self.stepper.time_step(t, flow.velocity, rates, log_weights)
+
+        def leap(dt: Scalar, num_tries: Int[Array, ""] | int) -> Leap:
+            clock, dt = state.clock.advance(dt)
+            after = evaluate(self.path, clock.t, before.particles + dt * flow.velocity, problem)
+            if state.weights is None:
+                return Leap(clock, dt, after, jnp.zeros_like(rates), jnp.asarray(num_tries), jnp.asarray(False))
+            increments = after.logdensity + self._log_det(params, t, before.particles, dt) - before.logdensity
+            # Where the density fails a particle has no weight; the run is told by its population.
+            increments = jnp.where(before.alive & ~jnp.isnan(increments), increments, -jnp.inf)
+            waste = 1 - conditional_ess(log_weights, increments)
+            reckoned = 1 - conditional_ess(log_weights, dt * rates)
+            wasteful = waste > _MOST_WASTE * jnp.maximum(reckoned, 1e-2)
+            return Leap(clock, dt, after, increments, jnp.asarray(num_tries), wasteful)
+
+        if state.weights is None:
+            return leap(dt, 1)
+
+        def stand_still(dt: Scalar) -> Leap:
+            """No field: only the weights change, and nothing is evaluated if the path can tell."""
+            clock, dt = state.clock.advance(dt)
+            after = self.path.retime(clock.t, before)
+            num_tries = 0
+            if after is None:
+                after, num_tries = evaluate(self.path, clock.t, before.particles, problem), 1
+            increments = jnp.where(before.alive, after.logdensity - before.logdensity, -jnp.inf)
+            return Leap(clock, dt, after, increments, jnp.asarray(num_tries), jnp.asarray(False))
+
+        def move(dt: Scalar) -> Leap:
+            dt = jnp.minimum(dt, _LARGEST_STRETCH / self._stretch(params, t, before.particles))
+            return jax.lax.while_loop(
+                lambda tried: tried.wasteful & (tried.num_tries <= _MOST_HALVINGS),
+                lambda tried: leap(tried.dt / 2, tried.num_tries + 1),
+                leap(dt, 1),
+            )
+
+        return jax.lax.cond(jnp.any(flow.velocity != 0), move, stand_still, dt)
+
+    def _log_det(self, params: PyTree, t: Scalar, particles: Float[Array, "n dim"], dt: Scalar) -> Float[Array, " n"]:
+        def one(lane: tuple[PyTree, Array]) -> Array:
+            return jax.vmap(lambda x: self.field.log_det(lane[0], t, x, dt))(lane[1])
+
+        return jax.lax.map(one, (params, _on_islands(particles))).reshape(-1)
+
+    def _stretch(self, params: PyTree, t: Scalar, particles: Float[Array, "n dim"]) -> Scalar:
+        def one(lane: tuple[PyTree, Array]) -> Array:
+            return jnp.max(jax.vmap(lambda x: self.field.stretch(lane[0], t, x))(lane[1]))
+
+        return jnp.max(jax.lax.map(one, (params, _on_islands(particles))))
 
     def doubts(self, trace: Trace) -> list[str]:
         """Training that ended above its threshold."""
         missed = ~trace["converged"]
+        if self.weighing is not None:
+            return weight_doubts(trace)
         if not missed.any():
             return []
         worst = np.argmax(np.where(missed, trace["loss"], -np.inf))
@@ -135,3 +279,21 @@ class PGPS(AbstractMethod):
             f"{trace['loss'][worst]:.3g} at t = {started:.3g}), so the particles may lag behind the path; "
             "give the trainer more steps, or take smaller ones along the path"
         ]
+
+
+def _check_islands(num_particles: int) -> None:
+    if num_particles % ISLANDS or num_particles < 6:
+        raise ValueError(
+            f"num_particles must be even and 6 or more for weights, got {num_particles}; they live on two islands, "
+            "each of which trains the other's field"
+        )
+
+
+def _on_islands(tree: PyTree) -> PyTree:
+    """Arrays over the particles, cut into one part per island."""
+    return jax.tree.map(lambda leaf: leaf.reshape(ISLANDS, -1, *leaf.shape[1:]), tree)
+
+
+def _joined(tree: PyTree) -> PyTree:
+    """The islands' arrays put together again."""
+    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), tree)

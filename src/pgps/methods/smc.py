@@ -14,20 +14,22 @@ ladder, the weights and the change of t cost no evaluation: only moves do.
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Scalar
+from jaxtyping import Array
 
 from pgps import _checks
 from pgps.adjustments.base import AbstractAdjustment
 from pgps.adjustments.hmc import HMC
 from pgps.adjustments.mala import MALA
-from pgps.density import Evaluations, Population, Problem
+from pgps.density import Evaluations, Problem
 from pgps.methods.base import AbstractMethod, Row, State, Trace
 from pgps.methods.mala import refused
-from pgps.paths.geometric import Ends
+from pgps.paths.base import evaluate
+from pgps.paths.geometric import Geometric
 from pgps.steppers.base import AbstractStepper, Clock
 from pgps.steppers.conditional_ess import ConditionalESS
 from pgps.weights import Weights
 
+_PATH = Geometric()
 _LEAST_ACCEPTANCE = 0.1
 _FEWEST_ANCESTORS = 10
 
@@ -69,7 +71,7 @@ class TemperedSMC(AbstractMethod):
         clock = Clock.start(dtype)
         particles = problem.draw(key, num_particles)
         return State(
-            population=_evaluate(clock.t, particles, problem),
+            population=evaluate(_PATH, clock.t, particles, problem),
             clock=clock,
             num_steps=jnp.asarray(0),
             evaluations=Evaluations(gradients=1),
@@ -89,11 +91,11 @@ class TemperedSMC(AbstractMethod):
 
         weights = state.weights.reweighted(dt * rates)
         ess = weights.ess
-        weights, indices = weights.resampled(key_resample, ess < self.resample_below * len(rates))
-        population = _at(clock.t, population.take(indices))
+        weights, indices = weights.resampled(key_resample, self.resample_below)
+        population = _PATH.retime(clock.t, population.take(indices))
 
         population, memory, adjustment = self.moves.adjust(
-            key_move, t, clock.t, population, state.memory, lambda x: _evaluate(clock.t, x, problem)
+            key_move, t, clock.t, population, state.memory, lambda x: evaluate(_PATH, clock.t, x, problem)
         )
         row = {
             "t": clock.t,
@@ -117,33 +119,24 @@ class TemperedSMC(AbstractMethod):
 
     def doubts(self, trace: Trace) -> list[str]:
         """Moves that were refused, and particles that all descend from a few."""
-        if not len(trace["t"]):
-            return []
-        doubts = refused(trace)
-        worst = int(np.argmin(trace["acceptance"]))
-        if trace["acceptance"][worst] < _LEAST_ACCEPTANCE:
-            doubts.append(
-                f"only {trace['acceptance'][worst]:.1%} of the moves were accepted at t = {trace['t'][worst]:.3g}, so "
-                "copies of particles stayed copies; take smaller steps, or more of them"
-            )
-        left = int(trace["num_ancestors"][-1])
-        if left < _FEWEST_ANCESTORS:
-            doubts.append(
-                f"all particles descend from {left} of the first ones, so modes may be lost and the evidence's "
-                "error is a guess; take more particles, a finer ladder, or an initial law nearer to the target"
-            )
-        return doubts
+        return weight_doubts(trace)
 
 
-def _evaluate(t: Scalar, particles: Float[Array, "n dim"], problem: Problem) -> Population:
-    ends = jax.vmap(lambda x: Ends.of(x, problem))(particles)
-    return _joined(t, particles, ends)
-
-
-def _at(t: Scalar, population: Population) -> Population:
-    """The same particles at another t: both ends are known, so that nothing is evaluated."""
-    return _joined(t, population.particles, population.extra)
-
-
-def _joined(t: Scalar, particles: Float[Array, "n dim"], ends: Ends) -> Population:
-    return Population.of(particles, *jax.vmap(lambda ends: ends.at(t))(ends), extra=ends)
+def weight_doubts(trace: Trace) -> list[str]:
+    """What in the trace of a run with weights should be doubted."""
+    if not len(trace["t"]):
+        return []
+    doubts = refused(trace)
+    worst = int(np.argmin(trace["acceptance"]))
+    if trace["acceptance"][worst] < _LEAST_ACCEPTANCE:
+        doubts.append(
+            f"only {trace['acceptance'][worst]:.1%} of the moves were accepted at t = {trace['t'][worst]:.3g}, so "
+            "copies of particles stayed copies; take smaller steps, or more of them"
+        )
+    left = int(trace["num_ancestors"][-1])
+    if left < _FEWEST_ANCESTORS:
+        doubts.append(
+            f"all particles descend from {left} of the first ones, so modes may be lost and the evidence's "
+            "error is a guess; take more particles, a finer ladder, or an initial law nearer to the target"
+        )
+    return doubts

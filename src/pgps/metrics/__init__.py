@@ -1,17 +1,40 @@
-"""How good a weighted sample is: shares of modes, distances to a reference sample, and the Stein discrepancy."""
+"""How good a sample is: shares and search of modes, distances, the Stein discrepancy; and how good predictions are."""
 
 from pgps.metrics.base import normalised_weights
+from pgps.metrics.calibration import (
+    Reliability,
+    accuracy,
+    brier_score,
+    calibration_error,
+    classwise_calibration_error,
+    disagreement,
+    negative_log_likelihood,
+    predictive_entropy,
+    reliability,
+)
+from pgps.metrics.clusters import Modes, find_modes
 from pgps.metrics.distances import mmd_squared, wasserstein_1, wasserstein_2
 from pgps.metrics.modes import ModeTable, Share, mode_table, score_1, score_2, share, weight_mismatch
 from pgps.metrics.stein import kernel_stein_discrepancy, target_scores
 
 __all__ = [
     "ModeTable",
+    "Modes",
+    "Reliability",
     "Share",
+    "accuracy",
+    "brier_score",
+    "calibration_error",
+    "classwise_calibration_error",
+    "disagreement",
+    "find_modes",
     "kernel_stein_discrepancy",
     "mmd_squared",
     "mode_table",
+    "negative_log_likelihood",
     "normalised_weights",
+    "predictive_entropy",
+    "reliability",
     "score_1",
     "score_2",
     "share",

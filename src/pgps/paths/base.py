@@ -11,7 +11,7 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Scalar
+from jaxtyping import Array, Float, PyTree, Scalar
 
 from pgps.density import Population, Problem
 
@@ -22,6 +22,8 @@ class PathValue(NamedTuple):
     logdensity: Scalar
     score: Float[Array, " dim"]
     time_derivative: Scalar
+    extra: PyTree = None
+    """What `retime` needs to know of the particle."""
 
 
 class AbstractPath(eqx.Module):
@@ -36,6 +38,10 @@ class AbstractPath(eqx.Module):
         # Reverse mode for both arguments at once: the user's density may have no forward mode.
         value, (time_derivative, score) = jax.value_and_grad(self.logdensity, argnums=(0, 1))(t, x, problem)
         return PathValue(value, score, time_derivative)
+
+    def retime(self, t: Scalar, population: Population) -> Population | None:
+        """The same particles at another t, if their last evaluation tells all about it; None if it does not."""
+        return None
 
 
 @jax.custom_jvp

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import jax
 from jaxtyping import Array, Float, Scalar
 
-from pgps.density import Problem
+from pgps.density import Population, Problem
 from pgps.paths.base import AbstractPath, PathValue, temper
 
 
@@ -28,6 +28,7 @@ class Ends(NamedTuple):
             logdensity=temper(1 - t, self.log_initial) + temper(t, self.log_target),
             score=temper(1 - t, self.score_initial) + temper(t, self.score_target),
             time_derivative=self.log_target - self.log_initial,
+            extra=self,
         )
 
 
@@ -41,3 +42,7 @@ class Geometric(AbstractPath):
     def evaluate(self, t: Scalar, x: Float[Array, " dim"], problem: Problem) -> PathValue:
         """Value, score and time derivative from one gradient of each end."""
         return Ends.of(x, problem).at(t)
+
+    def retime(self, t: Scalar, population: Population) -> Population:
+        """Both ends are known at each particle, so that nothing is evaluated."""
+        return Population.of(population.particles, *jax.vmap(lambda ends: ends.at(t))(population.extra))

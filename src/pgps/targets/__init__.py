@@ -1,7 +1,10 @@
-"""Targets whose truth is known: log-density, log evidence, exact sampler, mode masses."""
+"""Targets whose truth is known: log-density, log evidence, exact sampler, mode masses; and posteriors of real data."""
 
-from pgps.targets.base import AbstractTarget
+from pgps.targets.base import AbstractPosterior, AbstractTarget
+from pgps.targets.cox import LogGaussianCox, log_gaussian_cox
+from pgps.targets.datasets import Dataset, load_dataset, load_table, partition, split, standardise
 from pgps.targets.funnel import Funnel, funnel
+from pgps.targets.logistic import LogisticRegression, sonar
 from pgps.targets.mixtures import (
     AbstractMixture,
     GaussianMixture,
@@ -17,17 +20,28 @@ from pgps.targets.wells import ManyWell, many_well
 
 __all__ = [
     "AbstractMixture",
+    "AbstractPosterior",
     "AbstractTarget",
+    "Dataset",
     "Funnel",
     "GaussianMixture",
+    "LogGaussianCox",
+    "LogisticRegression",
     "ManyWell",
     "StudentMixture",
     "false_mode",
     "forty_gaussians",
     "funnel",
+    "load_dataset",
+    "load_table",
+    "log_gaussian_cox",
     "many_well",
     "mode_discovery",
     "nine_gaussians",
+    "partition",
+    "sonar",
+    "split",
+    "standardise",
     "student_t_mixture",
     "two_modes",
     "weight_recovery",

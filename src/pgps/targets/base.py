@@ -1,8 +1,11 @@
-"""The interface of a target whose truth is known.
+"""The interfaces of targets: those whose truth is known, and posteriors of real data.
 
 A target is called for its log-density at one flat vector and knows what a sampler has to find: exact independent draws
 and ln Z, the log of the integral of exp(log-density). Its parameters are arrays, so new ones need no new compilation
 and a stack of targets, `jax.tree.map(lambda *leaves: jnp.stack(leaves), *targets)`, can be mapped over by `jax.vmap`.
+
+A posterior has no exact sampler. It is called for ln p(data, x), prior included, so that ln Z = ln p(data), of which
+the literature's estimate may be known.
 """
 
 import abc
@@ -35,6 +38,24 @@ class AbstractTarget(eqx.Module):
     @abc.abstractmethod
     def sample(self, key: Array, num: int) -> Float[Array, "num dim"]:
         """Independent draws."""
+
+
+class AbstractPosterior(eqx.Module):
+    """The log of prior times likelihood, both as normalised as the literature has them, at one flat vector."""
+
+    @property
+    @abc.abstractmethod
+    def dim(self) -> int:
+        """The number of coordinates."""
+
+    @property
+    @abc.abstractmethod
+    def reference_log_evidence(self) -> float | None:
+        """ln p(data) as the literature estimates it; None where it does not."""
+
+    @abc.abstractmethod
+    def __call__(self, x: Float[Array, " dim"]) -> Scalar:
+        """ln p(data, x) at one vector."""
 
 
 def as_floats(value: Any) -> Float[Array, "..."]:

@@ -2,6 +2,7 @@
 
 from pgps.trainers.base import AbstractTrainer, Training
 from pgps.trainers.gradient import Gradient, LearningRateDrop
+from pgps.trainers.least_squares import LeastSquares
 from pgps.trainers.none import NoTraining
 from pgps.trainers.residual import mean_square, residual, variance
 
@@ -9,6 +10,7 @@ __all__ = [
     "AbstractTrainer",
     "Gradient",
     "LearningRateDrop",
+    "LeastSquares",
     "NoTraining",
     "Training",
     "mean_square",

@@ -4,18 +4,22 @@ import abc
 from typing import NamedTuple
 
 import equinox as eqx
-from jaxtyping import Array, Bool, Int, PyTree, Scalar
+from jaxtyping import Array, Bool, Float, Int, PyTree, Scalar
 
 from pgps.density import Population
 from pgps.fields.base import AbstractField
 
 
 class Training(NamedTuple):
-    """What a fit came to: the loss at its end, the training steps it took, and whether they were enough."""
+    """What a fit came to: the loss at its end, the training steps it took, and whether they were enough.
+
+    `r2` is the share of the variance of d/dt ln p_t that the field takes away on held-out particles; nan if none were.
+    """
 
     loss: Scalar
     num_steps: Int[Array, ""]
     converged: Bool[Array, ""]
+    r2: Scalar | float = float("nan")
 
 
 class AbstractTrainer(eqx.Module):
@@ -27,6 +31,16 @@ class AbstractTrainer(eqx.Module):
 
     @abc.abstractmethod
     def fit(
-        self, key: Array, t: Scalar, population: Population, field: AbstractField, params: PyTree, memory: PyTree
+        self,
+        key: Array,
+        t: Scalar,
+        population: Population,
+        field: AbstractField,
+        params: PyTree,
+        memory: PyTree,
+        log_weights: Float[Array, " n"] | None = None,
     ) -> tuple[PyTree, PyTree, Training]:
-        """Fit, starting from `params`; returns parameters, memory and how it went."""
+        """Fit, starting from `params`; returns parameters, memory and how it went.
+
+        A fit that pays no heed to the weights gives another field, but no wrong one: weights are exact for any.
+        """

@@ -13,7 +13,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Bool, PyTree, Scalar
+from jaxtyping import Array, Bool, Float, PyTree, Scalar
 
 from pgps import _checks
 from pgps.density import Population
@@ -88,6 +88,7 @@ class Gradient(AbstractTrainer):
         field: AbstractField,
         params: PyTree,
         memory: GradientMemory,
+        log_weights: Float[Array, " n"] | None = None,
     ) -> tuple[PyTree, GradientMemory, Training]:
         """Train until the loss is below the threshold, for `max_steps` at most."""
 
@@ -104,11 +105,11 @@ class Gradient(AbstractTrainer):
             k, params, memory, loss, gradient = carry
             updates, optimizer = self._optimizer(memory).update(gradient, memory.optimizer, params)
             # Observed anew, since weight decay would shrink also what is not to be trained.
-            params = field.observe(optax.apply_updates(params, updates), population.particles)
+            params = field.observe(optax.apply_updates(params, updates), population)
             loss, gradient = jax.value_and_grad(loss_fn)(params, jax.random.fold_in(key, k + 1))
             return k + 1, params, GradientMemory(optimizer, self._dropped(memory, loss)), loss, gradient
 
-        params = field.observe(params, population.particles)
+        params = field.observe(params, population)
         loss, gradient = jax.value_and_grad(loss_fn)(params, jax.random.fold_in(key, 0))
         start = (jnp.asarray(0), params, memory, loss, gradient)
         num_steps, params, memory, loss, _ = jax.lax.while_loop(unfinished, train, start)

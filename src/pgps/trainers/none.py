@@ -1,7 +1,7 @@
 """No training, for fields with nothing to fit: training-free PGPS, or a field that is known exactly."""
 
 import jax.numpy as jnp
-from jaxtyping import Array, PyTree, Scalar
+from jaxtyping import Array, Float, PyTree, Scalar
 
 from pgps.density import Population
 from pgps.fields.base import AbstractField
@@ -17,10 +17,17 @@ class NoTraining(AbstractTrainer):
         return None
 
     def fit(
-        self, key: Array, t: Scalar, population: Population, field: AbstractField, params: PyTree, memory: None
+        self,
+        key: Array,
+        t: Scalar,
+        population: Population,
+        field: AbstractField,
+        params: PyTree,
+        memory: None,
+        log_weights: Float[Array, " n"] | None = None,
     ) -> tuple[PyTree, None, Training]:
         """Return the parameters as they are."""
-        params = field.observe(params, population.particles)
+        params = field.observe(params, population)
         velocity, divergence = evaluate_field(field, params, t, population.particles, key)
         loss = mean_square(velocity, divergence, population)
         return params, None, Training(loss, jnp.asarray(0), jnp.asarray(True))

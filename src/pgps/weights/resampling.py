@@ -5,15 +5,37 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 
+def _comb(key: Array, weights: Float[Array, " n"], num_teeth: int | Int[Array, ""]) -> Int[Array, " n"]:
+    """The particles under the teeth (i + u) / num_teeth for i < n, of which the first `num_teeth` lie within 1."""
+    # Parallel sums wobble: a particle without weight must not rise above its neighbour, or it could be chosen.
+    sums = jax.lax.cummax(jnp.where(weights > 0, jnp.cumsum(weights), 0.0))
+    teeth = (jnp.arange(len(weights)) + jax.random.uniform(key, (), sums.dtype)) / num_teeth * sums[-1]
+    # The last tooth may round up to the end of the sums, where there is no particle left.
+    return jnp.searchsorted(sums, jnp.minimum(teeth, jnp.nextafter(sums[-1], 0)), side="right")
+
+
 def systematic(key: Array, log_weights: Float[Array, " n"]) -> Int[Array, " n"]:
     """Indices of the chosen particles: one uniform number u sets the whole comb (i + u) / n.
 
     Particle i is chosen floor(n W_i) or ceil(n W_i) times, and n W_i times on average.
     """
+    return _comb(key, jnp.exp(log_weights - jnp.max(log_weights)), log_weights.shape[0])
+
+
+def residual(key: Array, log_weights: Float[Array, " n"]) -> Int[Array, " n"]:
+    """Indices of the chosen particles: floor(n W_i) copies of each, and the rest by a comb over what is left of n W_i.
+
+    Counts are those of `systematic`, floor(n W_i) or ceil(n W_i) and n W_i on average; which particles are chosen
+    together depends on their remainders alone.
+    """
     num = log_weights.shape[0]
     weights = jnp.exp(log_weights - jnp.max(log_weights))
-    # Parallel sums wobble: a particle without weight must not rise above its neighbour, or it could be chosen.
-    sums = jax.lax.cummax(jnp.where(weights > 0, jnp.cumsum(weights), 0.0))
-    comb = (jnp.arange(num) + jax.random.uniform(key, (), sums.dtype)) / num * sums[-1]
-    # The last tooth may round up to the end of the sums, where there is no particle left.
-    return jnp.searchsorted(sums, jnp.minimum(comb, jnp.nextafter(sums[-1], 0)), side="right")
+    expected = num * (weights / jnp.sum(weights))
+    counts = jnp.floor(expected).astype(int)
+    num_left = num - jnp.sum(counts)
+    remainders = expected - counts
+    # Rounding may leave copies to give out and no remainders to go by.
+    remainders = jnp.where(jnp.any(remainders > 0), remainders, weights)
+    chosen = _comb(key, remainders, jnp.maximum(num_left, 1))
+    counts = counts.at[chosen].add(jnp.arange(num) < num_left)
+    return jnp.repeat(jnp.arange(num), counts, total_repeat_length=num)

@@ -1,9 +1,12 @@
 """Particles' weights along a run, the log evidence that they sum to, and its standard error.
 
-The error comes from the genealogy (Chan and Lai 2013). With S_e the sum of the normalised weights of all descendants
-of the e-th particle at t = 0,
+Particles may live on islands: sets of equal size that are weighed and resampled each for itself, and whose estimates of
+the evidence are averaged.
 
-    var(Z) / Z^2  ~  sum_e (S_e - 1/N)^2.
+The error comes from the genealogy (Chan and Lai 2013). With S_e the sum of the normalised weights of all descendants
+of the e-th of an island's n particles at t = 0,
+
+    var(Z) / Z^2  ~  sum_e (S_e - 1/n)^2.
 
 Without resampling that is the usual variance of an importance sampling estimate. With it, the rounding of resampling
 counts too, so that the error errs on the side of caution; it grows towards 1 as fewer and fewer of the first particles
@@ -13,7 +16,7 @@ have descendants left.
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, Scalar
+from jaxtyping import Array, Float, Int, Scalar
 
 from pgps.weights.resampling import systematic
 
@@ -24,40 +27,71 @@ def effective_sample_size(log_weights: Float[Array, " n"]) -> Scalar:
 
 
 class Weights(eqx.Module):
-    """Normalised log-weights, the log evidence so far, and each particle's first ancestor."""
+    """Log-weights, the log evidence so far, and each particle's first ancestor."""
 
-    log_weights: Float[Array, " n"]
-    log_evidence: Scalar
-    ancestors: Int[Array, " n"]
+    on_islands: Float[Array, "islands n"]
+    """The log-weights of each island, normalised there."""
+    log_evidences: Float[Array, " islands"]
+    """The log evidence as each island has it."""
+    ancestors: Int[Array, "islands n"]
 
     @classmethod
-    def equal(cls, num_particles: int, dtype: jnp.dtype) -> "Weights":
+    def equal(cls, num_particles: int, dtype: jnp.dtype, islands: int = 1) -> "Weights":
         """Equal weights, before anything has happened."""
-        log_weights = jnp.full(num_particles, -jnp.log(num_particles), dtype)
-        return cls(log_weights, jnp.zeros((), dtype), jnp.arange(num_particles))
+        each = num_particles // islands
+        log_weights = jnp.full((islands, each), -jnp.log(each), dtype)
+        return cls(log_weights, jnp.zeros(islands, dtype), jnp.tile(jnp.arange(each), (islands, 1)))
 
-    def reweighted(self, increments: Float[Array, " n"]) -> "Weights":
-        """After log-weight increments; their weighted mean is a factor of the evidence."""
+    def reweighted(self, increments: Float[Array, " N"]) -> "Weights":
+        """After log-weight increments; their weighted mean is a factor of an island's evidence."""
         # A weight of 0 stays 0, whatever its increment.
-        log_weights = jnp.where(self.log_weights == -jnp.inf, -jnp.inf, self.log_weights + increments)
-        total = jax.nn.logsumexp(log_weights)
-        return eqx.tree_at(
-            lambda weights: (weights.log_weights, weights.log_evidence),
-            self,
-            (log_weights - total, self.log_evidence + total),
-        )
+        increments = increments.reshape(self.on_islands.shape)
+        log_weights = jnp.where(self.on_islands == -jnp.inf, -jnp.inf, self.on_islands + increments)
+        totals = jax.nn.logsumexp(log_weights, axis=1)
+        # An island without any weight left has no evidence, and its particles stay without weight.
+        shift = jnp.where(totals == -jnp.inf, 0.0, totals)
+        return Weights(log_weights - shift[:, None], self.log_evidences + totals, self.ancestors)
 
-    def resampled(self, key: Array, needed: Bool[Array, ""]) -> tuple["Weights", Int[Array, " n"]]:
-        """Equal weights and the indices of the particles to go on with; as they are if there is no need."""
-        num = len(self.ancestors)
-        indices = jnp.where(needed, systematic(key, self.log_weights), jnp.arange(num))
-        log_weights = jnp.where(needed, -jnp.log(num).astype(self.log_weights.dtype), self.log_weights)
-        return Weights(log_weights, self.log_evidence, self.ancestors[indices]), indices
+    def resampled(self, key: Array, below: Scalar | float) -> tuple["Weights", Int[Array, " N"]]:
+        """Equal weights on each island whose effective share has fallen below this; also the chosen particles."""
+        islands, each = self.on_islands.shape
+        needed = self.effective_shares < below
+        keys = jax.random.split(key, islands)
+        # An island that needs none is left out of the work, too.
+        chosen = jax.lax.map(
+            lambda island: jax.lax.cond(island[0], systematic, lambda *_: jnp.arange(each), *island[1:]),
+            (needed, keys, self.on_islands),
+        )
+        log_weights = jnp.where(needed[:, None], -jnp.log(each).astype(self.on_islands.dtype), self.on_islands)
+        ancestors = jnp.take_along_axis(self.ancestors, chosen, axis=1)
+        indices = chosen + each * jnp.arange(islands)[:, None]
+        return Weights(log_weights, self.log_evidences, ancestors), indices.reshape(-1)
+
+    @property
+    def log_weights(self) -> Float[Array, " N"]:
+        """Normalised log-weights of all particles; an island counts by its evidence."""
+        return (self.on_islands + jax.nn.log_softmax(self.log_evidences)[:, None]).reshape(-1)
+
+    @property
+    def log_evidence(self) -> Scalar:
+        """The log of the islands' mean evidence."""
+        return jax.nn.logsumexp(self.log_evidences) - jnp.log(len(self.log_evidences))
+
+    @property
+    def log_evidence_error(self) -> Scalar:
+        """The standard error of the log evidence."""
+        deviations = self._family_shares - 1 / self.ancestors.shape[1]
+        return jnp.sqrt(jax.nn.softmax(self.log_evidences) ** 2 @ jnp.sum(deviations**2, axis=1))
 
     @property
     def ess(self) -> Scalar:
-        """The effective sample size."""
+        """The effective sample size of all particles."""
         return effective_sample_size(self.log_weights)
+
+    @property
+    def effective_shares(self) -> Float[Array, " islands"]:
+        """The effective sample size of each island, as a share of its particles."""
+        return jax.vmap(effective_sample_size)(self.on_islands) / self.on_islands.shape[1]
 
     @property
     def num_ancestors(self) -> Int[Array, ""]:
@@ -65,10 +99,8 @@ class Weights(eqx.Module):
         return jnp.sum(self._family_shares > 0)
 
     @property
-    def log_evidence_error(self) -> Scalar:
-        """The standard error of the log evidence."""
-        return jnp.sqrt(jnp.sum((self._family_shares - 1 / len(self.ancestors)) ** 2))
-
-    @property
-    def _family_shares(self) -> Float[Array, " n"]:
-        return jax.ops.segment_sum(jnp.exp(self.log_weights), self.ancestors, len(self.ancestors))
+    def _family_shares(self) -> Float[Array, "islands n"]:
+        each = self.ancestors.shape[1]
+        return jax.vmap(lambda log_weights, family: jax.ops.segment_sum(jnp.exp(log_weights), family, each))(
+            self.on_islands, self.ancestors
+        )

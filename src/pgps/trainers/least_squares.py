@@ -1,0 +1,158 @@
+"""Linear fields by one solve: ridge regression on the residual, its strength and the family chosen on held-out particles.
+
+With weights W_i, g_p standardised to unit mean square, and bars for weighted means, the coefficients minimise
+
+    sum_i W_i (r(x_i) - mean r)^2 + lambda |c|^2,      r(x) = d/dt ln p_t(x) + sum_p c_p g_p(x).
+
+The last third of the particles is held out. The strength lambda with the largest R^2 there,
+
+    R^2 = 1 - var(r) / var(d/dt ln p_t),
+
+is used for a second solve with all particles. Where no R^2 is worth having, the coefficients are 0: the field moves
+nothing, and particles are carried by weights and moves alone.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PyTree, Scalar
+
+from pgps import _checks
+from pgps.density import Population
+from pgps.fields.base import AbstractField
+from pgps.fields.linear import AbstractLinearField, LinearParameters
+from pgps.fields.selection import Chosen, Selection
+from pgps.trainers.base import AbstractTrainer, Training
+
+
+class Samples(NamedTuple):
+    """Rows of the regression: features g, time derivatives and weights that sum to 1."""
+
+    features: Float[Array, "n features"]
+    rates: Float[Array, " n"]
+    weights: Float[Array, " n"]
+
+
+class LeastSquares(AbstractTrainer):
+    """Fits a linear field, or the best family of a `fields.Selection`, by ridge regression.
+
+    Args:
+        ridges: Strengths to choose from, as shares of the features' mean square.
+        least_r2: The held-out R^2 below which the field is not worth its evaluation, and is 0.
+    """
+
+    ridges: tuple[float, ...] = (1e-5, 1e-3, 1e-2, 1e-1)
+    least_r2: float = 0.1
+
+    def __check_init__(self):
+        if not isinstance(self.ridges, tuple) or not self.ridges:
+            raise TypeError(f"ridges must be a tuple of numbers, got {_checks.show(self.ridges)}; as in (1e-4, 1e-2)")
+        for ridge in self.ridges:
+            _checks.positive("ridges", ridge)
+        _checks.within("least_r2", self.least_r2, 0, 1)
+
+    def init(self, params: PyTree) -> None:
+        """Nothing to carry: every fit starts afresh."""
+        return None
+
+    def fit(
+        self,
+        key: Array,
+        t: Scalar,
+        population: Population,
+        field: AbstractField,
+        params: PyTree,
+        memory: None,
+        log_weights: Float[Array, " n"] | None = None,
+    ) -> tuple[PyTree, None, Training]:
+        """Solve for every family, and use the best one."""
+        if log_weights is None:
+            log_weights = jnp.zeros_like(population.logdensity)
+        if isinstance(field, Selection):
+            fits = [
+                self._solve(family, own, population, log_weights)
+                for family, own in zip(field.families, params.params, strict=True)
+            ]
+            r2s = jnp.stack([r2 for _, r2 in fits])
+            best = jnp.argmax(r2s)
+            return Chosen(tuple(own for own, _ in fits), best), None, self._report(r2s[best])
+        if not isinstance(field, AbstractLinearField):
+            raise TypeError(f"LeastSquares fits linear fields, got {_checks.show(field)}; use trainers.Gradient for it")
+        params, r2 = self._solve(field, params, population, log_weights)
+        return params, None, self._report(r2)
+
+    def _report(self, r2: Scalar) -> Training:
+        return Training(1 - r2, jnp.asarray(1), jnp.asarray(True), r2)
+
+    def _solve(
+        self,
+        field: AbstractLinearField,
+        params: LinearParameters,
+        population: Population,
+        log_weights: Float[Array, " n"],
+    ) -> tuple[LinearParameters, Scalar]:
+        """The coefficients, and the held-out R^2 that chose them."""
+        params = field.observe(params, population)
+        rows = _rows(field, params, population, log_weights)
+        cut = 2 * len(rows.rates) // 3
+        fitted, held_out = _normalised(rows, slice(cut)), _normalised(rows, slice(cut, None))
+        candidates = _ridge(fitted, self.ridges)
+        r2s = jax.vmap(lambda coefficients: _r2(held_out, coefficients))(candidates)
+        best = jnp.argmax(r2s)
+        ridge = jnp.stack([jnp.asarray(ridge, rows.rates.dtype) for ridge in self.ridges])[best]
+        [coefficients] = _ridge(_normalised(rows, slice(None)), (ridge,))
+        worthwhile = (r2s[best] >= self.least_r2) & jnp.all(jnp.isfinite(coefficients))
+        coefficients = jnp.where(worthwhile, coefficients, 0.0)
+        return params._replace(coefficients=coefficients), jnp.where(worthwhile, r2s[best], 0.0)
+
+
+def _rows(
+    field: AbstractLinearField, params: LinearParameters, population: Population, log_weights: Float[Array, " n"]
+) -> Samples:
+    features = jax.vmap(lambda x, score: field.features(params, x, score))(population.particles, population.score)
+    usable = population.usable & jnp.all(jnp.isfinite(features), axis=-1)
+    weights = jnp.where(usable, jnp.exp(log_weights - jnp.max(log_weights)), 0.0)
+    rates = jnp.where(usable, population.time_derivative, 0.0)
+    return Samples(jnp.where(usable[:, None], features, 0.0), rates, weights)
+
+
+def _normalised(rows: Samples, part: slice) -> Samples:
+    """Some of the rows, with weights that sum to 1."""
+    weights = rows.weights[part]
+    total = jnp.maximum(jnp.sum(weights), jnp.finfo(weights.dtype).tiny)
+    return Samples(rows.features[part], rows.rates[part], weights / total)
+
+
+def _ridge(rows: Samples, ridges: tuple[Scalar | float, ...]) -> Float[Array, "ridges features"]:
+    """Coefficients for each strength, by the normal equations, or their dual where there are fewer rows than features."""
+    features, rates, weights = rows
+    sizes = jnp.sqrt(weights @ features**2)
+    sizes = jnp.where(sizes > 0, sizes, 1.0)
+    root = jnp.sqrt(weights)
+    design = features / sizes
+    design = root[:, None] * (design - weights @ design)
+    aim = -root * (rates - weights @ rates)
+    num_rows, num_features = design.shape
+    if num_features <= num_rows:
+        gram, right = design.T @ design, design.T @ aim
+        solutions = [_solve_positive(gram, right, ridge) for ridge in ridges]
+    else:
+        gram = design @ design.T
+        solutions = [design.T @ _solve_positive(gram, aim, ridge) for ridge in ridges]
+    return jnp.stack(solutions) / sizes
+
+
+def _solve_positive(gram: Float[Array, "p p"], right: Float[Array, " p"], ridge: Scalar | float) -> Float[Array, " p"]:
+    factor = jax.scipy.linalg.cho_factor(gram + ridge * jnp.eye(len(gram), dtype=gram.dtype), lower=True)
+    return jax.scipy.linalg.cho_solve(factor, right)
+
+
+def _r2(rows: Samples, coefficients: Float[Array, " features"]) -> Scalar:
+    residuals = rows.rates + rows.features @ coefficients
+    r2 = 1 - _variance(residuals, rows.weights) / _variance(rows.rates, rows.weights)
+    return jnp.where(jnp.isfinite(r2), r2, -jnp.inf)
+
+
+def _variance(values: Float[Array, " n"], weights: Float[Array, " n"]) -> Scalar:
+    return weights @ (values - weights @ values) ** 2

@@ -1,0 +1,21 @@
+"""How a run weighs its particles."""
+
+import equinox as eqx
+
+from pgps import _checks
+
+
+class Weighing(eqx.Module):
+    """Exact weights for particles on two islands, where each island's field is fitted to the other's particles.
+
+    A field that is fitted to the particles that it then moves seems better than it is, and the evidence is then wrong
+    by more than its error. Across islands it cannot.
+
+    Args:
+        resample_below: Resample an island when its effective sample size falls below this share of its particles.
+    """
+
+    resample_below: float = 0.5
+
+    def __check_init__(self):
+        _checks.within("resample_below", self.resample_below, 0, 1)
