@@ -6,31 +6,34 @@ from pgps.methods.pgps import PGPS
 
 def exact(
     *,
-    path: paths.AbstractPath = paths.Geometric(),
-    field: fields.AbstractField = fields.Selection((fields.Affine(), fields.Additive(), fields.Local())),
-    trainer: trainers.AbstractTrainer = trainers.LeastSquares(),
-    conditional_ess: float = 0.95,
-    moves: adjustments.AbstractAdjustment = adjustments.HMC(),
+    path: paths.AbstractPath | None = None,
+    field: fields.AbstractField | None = None,
+    trainer: trainers.AbstractTrainer | None = None,
+    conditional_ess: float = 0.99,
+    moves: adjustments.AbstractAdjustment | None = None,
     resample_below: float = 0.5,
     max_steps: int = 10_000,
 ) -> PGPS:
     """Exact PGPS: weights, resampling, Metropolis-adjusted moves, and fields that one solve fits.
 
     Args:
-        path: The path p_t.
-        field: The field, or the families to choose from at each step.
-        trainer: How it is fitted.
+        path: The path p_t; the geometric one if none is given.
+        field: The field; if none is given, the best of several linear families at each step, or none where none helps.
+        trainer: How it is fitted; by least squares if none is given.
         conditional_ess: The share of the particles that each step keeps effective.
-        moves: The moves after each step.
+        moves: The moves after each step; if none are given, Hamiltonian ones, adapted to the local width of the density
+            and to the distance that they cover.
         resample_below: Resample when the effective sample size falls below this share of the particles.
         max_steps: Stop after this many time steps, wherever t is then.
     """
+    families = (fields.Affine(), fields.Additive(), fields.Local(), fields.Kernel())
+    hmc = adjustments.HMC(0.5, num_leapfrog=None, precondition=True, jitter=0.5, mixing=0.4)
     return PGPS(
-        path=path,
-        field=field,
-        trainer=trainer,
+        path=paths.Geometric() if path is None else path,
+        field=fields.Selection(families) if field is None else field,
+        trainer=trainers.LeastSquares() if trainer is None else trainer,
         stepper=steppers.ConditionalESS(conditional_ess),
-        adjustment=moves,
+        adjustment=hmc if moves is None else moves,
         weighing=weights.Weighing(resample_below),
         max_steps=max_steps,
     )

@@ -21,12 +21,14 @@ class Adjustment(NamedTuple):
         evaluations: What they cost.
         acceptance: The mean probability with which they were accepted; 1 where nothing is ever rejected.
         faults: Proposals, summed over particles, that were refused since the density is nan there.
+        covered: How far particles moved: their mean squared distance, as a share of that between independent ones.
     """
 
     num_steps: Int[Array, ""]
     evaluations: Evaluations
     acceptance: Scalar | float = 1.0
     faults: Int[Array, ""] | int = 0
+    covered: Scalar | float = float("nan")
 
 
 class AbstractAdjustment(eqx.Module):

@@ -7,24 +7,36 @@ It is accepted with log_ratio = ln p(x') - |v'|^2/2 - ln p(x) + |v|^2/2.
 
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PyTree, Scalar
 
 from pgps import _checks
 from pgps.adjustments.base import AbstractAdjustment, Adjustment, Evaluate
-from pgps.adjustments.metropolis import Move, adapted_moves, check_moves, metropolis
+from pgps.adjustments.metropolis import (
+    Move,
+    MoveMemory,
+    adapted_moves,
+    check_moves,
+    first_memory,
+    local_scales,
+    metropolis,
+)
 from pgps.density import Population
 
 
 def hmc_step(
     key: Array,
     population: Population,
-    step_size: Scalar | float,
+    step_size: Array | float,
     num_leapfrog: Int[Array, ""] | int,
     evaluate: Evaluate,
 ) -> Move:
-    """One move of every particle; it costs `num_leapfrog` gradient calls each."""
+    """One move of every particle, which costs `num_leapfrog` gradient calls each.
+
+    Particles and coordinates may have step sizes of their own.
+    """
     key_momentum, key_accept = jax.random.split(key)
     momentum = jax.random.normal(key_momentum, population.particles.shape, population.particles.dtype)
 
@@ -46,30 +58,50 @@ class HMC(AbstractAdjustment):
 
     Args:
         step_size: The leapfrog step epsilon; the first one, if it is adapted.
-        num_leapfrog: Leapfrog steps per move.
-        num_steps: Moves per adjustment.
+        num_leapfrog: Leapfrog steps per move; None is 1.2 D^(1/4), with which a move of adapted step size goes about
+            a quarter of an orbit in a Gaussian of any dimension D.
+        num_steps: Moves per adjustment; at first, if the number is adapted.
         target_acceptance: The acceptance rate that the step size is adapted to; None keeps the step size.
+        precondition: Whether steps are scaled, in each coordinate, by the local width of the density.
+        jitter: Each particle's steps are shorter by a random share, up to this one, since steps of one size bring
+            particles back to where they came from, for some sizes.
+        mixing: The mean squared distance that moves should cover, as a share of that between independent particles:
+            the number of moves is adapted to it. None keeps the number.
+        max_steps: The largest number of moves, where it is adapted.
     """
 
     step_size: float = 0.2
-    num_leapfrog: int = 5
+    num_leapfrog: int | None = 5
     num_steps: int = 1
     target_acceptance: float | None = 0.8
+    precondition: bool = eqx.field(static=True, default=False)
+    jitter: float = 0.0
+    mixing: float | None = None
+    max_steps: int = 20
 
     def __check_init__(self):
-        check_moves(self.step_size, self.num_steps, self.target_acceptance)
-        _checks.whole("num_leapfrog", self.num_leapfrog, at_least=1)
+        check_moves(self.step_size, self.num_steps, self.target_acceptance, self.mixing, self.max_steps)
+        _checks.within("jitter", self.jitter, 0, 1)
+        if self.num_leapfrog is not None:
+            _checks.whole("num_leapfrog", self.num_leapfrog, at_least=1)
 
-    def init(self, dtype: Any) -> Scalar:
-        """The logarithm of the step size."""
-        return jnp.log(jnp.asarray(self.step_size, dtype))
+    def init(self, dtype: Any) -> MoveMemory:
+        """The logarithm of the step size, and the number of moves."""
+        return first_memory(self.step_size, self.num_steps, dtype)
 
     def adjust(
         self, key: Array, before: Scalar, t: Scalar, population: Population, memory: PyTree, evaluate: Evaluate
     ) -> tuple[Population, PyTree, Adjustment]:
         """Take the moves; the step size follows the acceptance rate from one to the next."""
+        num, dim = population.particles.shape
+        num_leapfrog = max(1, round(1.2 * dim**0.25)) if self.num_leapfrog is None else self.num_leapfrog
+        widths = local_scales(population) if self.precondition else 1.0
 
         def kernel(key: Array, population: Population, step_size: Scalar) -> Move:
-            return hmc_step(key, population, step_size, self.num_leapfrog, evaluate)
+            key_move, key_jitter = jax.random.split(key)
+            lengths = 1 - self.jitter * jax.random.uniform(key_jitter, (num, 1), population.particles.dtype)
+            return hmc_step(key_move, population, step_size * lengths * widths, num_leapfrog, evaluate)
 
-        return adapted_moves(key, population, memory, kernel, self.num_steps, self.target_acceptance, self.num_leapfrog)
+        return adapted_moves(
+            key, population, memory, kernel, self.target_acceptance, self.mixing, self.max_steps, num_leapfrog
+        )

@@ -7,18 +7,27 @@ It is accepted by Metropolis's rule, so that p is the stationary law at any step
 
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree, Scalar
 
 from pgps.adjustments.base import AbstractAdjustment, Adjustment, Evaluate
 from pgps.adjustments.langevin import draw_noise
-from pgps.adjustments.metropolis import Move, adapted_moves, check_moves, metropolis
+from pgps.adjustments.metropolis import (
+    Move,
+    MoveMemory,
+    adapted_moves,
+    check_moves,
+    first_memory,
+    local_scales,
+    metropolis,
+)
 from pgps.density import Population
 
 
-def mala_step(key: Array, population: Population, step_size: Scalar | float, evaluate: Evaluate) -> Move:
-    """One move of every particle; it costs one gradient call each."""
+def mala_step(key: Array, population: Population, step_size: Array | float, evaluate: Evaluate) -> Move:
+    """One move of every particle, which costs one gradient call each; coordinates may have step sizes of their own."""
     key_noise, key_accept = jax.random.split(key)
     noise = draw_noise(key_noise, population.particles)
     drift = step_size * population.score
@@ -36,27 +45,35 @@ class MALA(AbstractAdjustment):
 
     Args:
         step_size: The step size delta; the first one, if it is adapted.
-        num_steps: Moves per adjustment.
+        num_steps: Moves per adjustment; at first, if the number is adapted.
         target_acceptance: The acceptance rate that the step size is adapted to; None keeps the step size.
+        precondition: Whether steps are scaled, in each coordinate, by the local width of the density.
+        mixing: The mean squared distance that moves should cover, as a share of that between independent particles:
+            the number of moves is adapted to it. None keeps the number.
+        max_steps: The largest number of moves, where it is adapted.
     """
 
     step_size: float = 0.1
     num_steps: int = 5
     target_acceptance: float | None = 0.574
+    precondition: bool = eqx.field(static=True, default=False)
+    mixing: float | None = None
+    max_steps: int = 20
 
     def __check_init__(self):
-        check_moves(self.step_size, self.num_steps, self.target_acceptance)
+        check_moves(self.step_size, self.num_steps, self.target_acceptance, self.mixing, self.max_steps)
 
-    def init(self, dtype: Any) -> Scalar:
-        """The logarithm of the step size."""
-        return jnp.log(jnp.asarray(self.step_size, dtype))
+    def init(self, dtype: Any) -> MoveMemory:
+        """The logarithm of the step size, and the number of moves."""
+        return first_memory(self.step_size, self.num_steps, dtype)
 
     def adjust(
         self, key: Array, before: Scalar, t: Scalar, population: Population, memory: PyTree, evaluate: Evaluate
     ) -> tuple[Population, PyTree, Adjustment]:
         """Take the moves; the step size follows the acceptance rate from one to the next."""
+        widths = local_scales(population) ** 2 if self.precondition else 1.0
 
         def kernel(key: Array, population: Population, step_size: Scalar) -> Move:
-            return mala_step(key, population, step_size, evaluate)
+            return mala_step(key, population, step_size * widths, evaluate)
 
-        return adapted_moves(key, population, memory, kernel, self.num_steps, self.target_acceptance)
+        return adapted_moves(key, population, memory, kernel, self.target_acceptance, self.mixing, self.max_steps)

@@ -4,8 +4,9 @@ A proposal x' takes the place of x with probability min(1, exp(log_ratio)), wher
 ln p(x') q(x | x') - ln p(x) q(x' | x). Where the density is nan a proposal is refused, and counted.
 """
 
+import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +18,20 @@ from pgps.density import Evaluations, Population
 
 # How fast ln step_size follows the acceptance rate, which falls by about a half per unit of it.
 _GAIN = 1.0
+# The number of moves changes by this factor at most, from one adjustment to the next.
+_FASTEST = 2.0
+
+
+def local_scales(population: Population) -> Float[Array, " dim"]:
+    """How far the density reaches around a particle, in each coordinate.
+
+    From the scores: for a Gaussian mean |score| = sqrt(2 / pi) / sigma. The particles' own spread would also count how far
+    modes are apart; it is only used as a limit, where the density is flat.
+    """
+    tiny = jnp.finfo(population.particles.dtype).tiny
+    scales = math.sqrt(2 / math.pi) / jnp.maximum(jnp.mean(jnp.abs(population.score), axis=0), tiny)
+    spread = jnp.std(population.particles, axis=0)
+    return jnp.minimum(scales, jnp.where(spread > 0, spread, scales))
 
 
 class Move(NamedTuple):
@@ -43,32 +58,52 @@ def metropolis(key: Array, population: Population, proposal: Population, log_rat
     return Move(proposal.where(accepted, population), jnp.mean(probability), jnp.sum(faulty))
 
 
-def check_moves(step_size: float, num_steps: int, target_acceptance: float | None) -> None:
+class MoveMemory(NamedTuple):
+    """What moves carry from one adjustment to the next."""
+
+    log_step_size: Scalar
+    num_steps: Scalar
+    """The number of moves that seemed enough, not yet rounded."""
+
+
+def first_memory(step_size: float, num_steps: int, dtype: Any) -> MoveMemory:
+    """The memory before the first move."""
+    return MoveMemory(jnp.log(jnp.asarray(step_size, dtype)), jnp.asarray(num_steps, dtype))
+
+
+def check_moves(
+    step_size: float, num_steps: int, target_acceptance: float | None, mixing: float | None = None, max_steps: int = 1
+) -> None:
     """Raise unless these are settings of adapted moves."""
     _checks.positive("step_size", step_size)
     _checks.whole("num_steps", num_steps, at_least=1)
     if target_acceptance is not None:
         _checks.between("target_acceptance", target_acceptance, 0, 1)
+    if mixing is not None:
+        _checks.between("mixing", mixing, 0, 1)
+    _checks.whole("max_steps", max_steps, at_least=1)
 
 
 def adapted_moves(
     key: Array,
     population: Population,
-    log_step_size: Scalar,
+    memory: MoveMemory,
     kernel: Kernel,
-    num_steps: int,
     target_acceptance: float | None,
-    calls_per_move: int = 1,
-) -> tuple[Population, Scalar, Adjustment]:
-    """Several moves, whose step size follows the acceptance rate, unless there is no target for it.
+    mixing: float | None,
+    max_steps: int,
+    calls_per_move: Int[Array, ""] | int = 1,
+) -> tuple[Population, MoveMemory, Adjustment]:
+    """Several moves; step size and number follow the acceptance rate and the distance covered, if there is an aim for it.
 
     Args:
         key: A random key.
         population: The particles.
-        log_step_size: The logarithm of the first step size.
+        memory: The first step size, and the number of moves.
         kernel: One move.
-        num_steps: How many moves.
         target_acceptance: The acceptance rate that is sought; None keeps the step size.
+        mixing: The distance that is sought, as a share of what independent particles would have; None keeps the number.
+        max_steps: The largest number of moves, where it is adapted.
         calls_per_move: Gradient calls that one move costs.
     """
 
@@ -79,8 +114,21 @@ def adapted_moves(
             log_step_size += _GAIN * (new.acceptance - target_acceptance)
         return Move(new.population, last.acceptance + new.acceptance, last.faults + new.faults), log_step_size
 
+    num_steps = jnp.round(memory.num_steps).astype(int)
     start = Move(population, jnp.zeros((), population.particles.dtype), jnp.asarray(0))
-    moves, log_step_size = jax.lax.fori_loop(0, num_steps, move, (start, log_step_size))
+    moves, log_step_size = jax.lax.fori_loop(0, num_steps, move, (start, memory.log_step_size))
+    covered = distance_covered(population, moves.population)
+    enough = memory.num_steps
+    if mixing is not None:
+        factor = jnp.clip(mixing / jnp.maximum(covered, 1e-3), 1 / _FASTEST, _FASTEST)
+        enough = jnp.clip(enough * factor, 1.0, max_steps)
     evaluations = Evaluations(gradients=num_steps * calls_per_move)
-    report = Adjustment(jnp.asarray(num_steps), evaluations, moves.acceptance / num_steps, moves.faults)
-    return moves.population, log_step_size, report
+    report = Adjustment(num_steps, evaluations, moves.acceptance / num_steps, moves.faults, covered)
+    return moves.population, MoveMemory(log_step_size, enough), report
+
+
+def distance_covered(before: Population, after: Population) -> Scalar:
+    """The mean squared distance of the moves, as a share of that between independent particles of the local width."""
+    steps = (after.particles - before.particles) / local_scales(before)
+    # Independent draws of variance 1 are 2 apart, squared.
+    return 0.5 * jnp.mean(steps**2)

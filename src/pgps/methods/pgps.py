@@ -174,6 +174,7 @@ class PGPS(AbstractMethod):
             "field_norm": jnp.mean(jnp.linalg.norm(flow.velocity, axis=-1)),
             "adjustment_steps": adjustment.num_steps,
             "acceptance": adjustment.acceptance,
+            "covered": adjustment.covered,
             "faults": adjustment.faults,
         }
         state = State(

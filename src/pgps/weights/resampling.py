@@ -11,7 +11,8 @@ def _comb(key: Array, weights: Float[Array, " n"], num_teeth: int | Int[Array, "
     sums = jax.lax.cummax(jnp.where(weights > 0, jnp.cumsum(weights), 0.0))
     teeth = (jnp.arange(len(weights)) + jax.random.uniform(key, (), sums.dtype)) / num_teeth * sums[-1]
     # The last tooth may round up to the end of the sums, where there is no particle left.
-    return jnp.searchsorted(sums, jnp.minimum(teeth, jnp.nextafter(sums[-1], 0)), side="right")
+    indices = jnp.searchsorted(sums, jnp.minimum(teeth, jnp.nextafter(sums[-1], 0)), side="right")
+    return indices.astype(int)  # as jnp.arange has it
 
 
 def systematic(key: Array, log_weights: Float[Array, " n"]) -> Int[Array, " n"]:
