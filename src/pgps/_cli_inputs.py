@@ -127,6 +127,11 @@ def seeds(text: str) -> tuple[int, ...]:
     return tuple(found)
 
 
+def names(text: str) -> tuple[str, ...]:
+    """Names with commas between them."""
+    return tuple(name.strip() for name in text.split(","))
+
+
 def items(item: str | None, known: Mapping[str, Any]) -> list[str]:
     """The experiments that an item names."""
     if item == "all":

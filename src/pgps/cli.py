@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 import jax
 
 import pgps
+from pgps import _cli_bench as bench_command
 from pgps import _cli_inputs as inputs
 from pgps import reporting
 from pgps.result import PGPSWarning, Status
@@ -79,11 +80,11 @@ def _parser() -> argparse.ArgumentParser:
     reproduce.set_defaults(command=_reproduce)
     _add_reproduce_options(reproduce)
 
-    bench = commands.add_parser("bench", help="measure speed", description=_bench.__doc__, **layout)
-    bench.add_argument("benchmark", choices=["training-step", "baseline-step"], help="what to measure")
-    bench.add_argument("--repeats", type=inputs.whole(1), metavar="N", help="measurements of each", **_UNSET)
-    bench.add_argument("--preset", choices=["full", "smoke"], default="full", help="how much (default: %(default)s)")
-    bench.set_defaults(command=_bench)
+    bench = commands.add_parser(
+        "bench", help="measure speed and accuracy", description=bench_command.run.__doc__, **layout
+    )
+    bench.set_defaults(command=bench_command.run)
+    bench_command.add_options(bench)
 
     for command, remark in ((demo, ""), (sample, ""), (bench, "; timings do not depend on it")):
         _add_common_options(command, remark)
@@ -235,24 +236,6 @@ def _reproduce(args: argparse.Namespace) -> int:
             for claim in findings.claims:
                 print(f"{name}: {claim.verdict}: {claim.published}; measured: {claim.measured}")
         print(report)
-    return 0
-
-
-def _bench(args: argparse.Namespace) -> int:
-    """Measure the speed of training steps, next to eager PyTorch where it is installed, or of the baselines' steps."""
-    from pgps.benchmarks import baseline_step, training_step
-
-    benchmark: Any = {"training-step": training_step, "baseline-step": baseline_step}[args.benchmark]
-    inputs.check_output(args.out)
-    chosen: dict[str, Any] = {"preset": benchmark.PRESETS[args.preset]}
-    if "repeats" in args:
-        chosen["repeats"] = args.repeats
-    folder = args.out or inputs.next_free("bench")
-    with inputs.writing(folder):
-        record = benchmark.run(folder, args.quiet, **chosen)
-    if not args.quiet:
-        print(benchmark.format_table(record))
-    print(folder / "result.json")
     return 0
 
 

@@ -26,7 +26,7 @@ def exact(
         resample_below: Resample when the effective sample size falls below this share of the particles.
         max_steps: Stop after this many time steps, wherever t is then.
     """
-    families = (fields.Affine(), fields.Additive(), fields.Local(), fields.Kernel())
+    families = (fields.Affine(), fields.Additive(), fields.Local())
     hmc = adjustments.HMC(0.5, num_leapfrog=None, precondition=True, jitter=0.5, mixing=0.4)
     return PGPS(
         path=paths.Geometric() if path is None else path,

@@ -25,8 +25,8 @@ _FASTEST = 2.0
 def local_scales(population: Population) -> Float[Array, " dim"]:
     """How far the density reaches around a particle, in each coordinate.
 
-    From the scores: for a Gaussian mean |score| = sqrt(2 / pi) / sigma. The particles' own spread would also count how far
-    modes are apart; it is only used as a limit, where the density is flat.
+    From the scores: for a Gaussian mean |score| = sqrt(2 / pi) / sigma. The particles' own spread would also count how
+    far modes are apart; it is only used as a limit, where the density is flat.
     """
     tiny = jnp.finfo(population.particles.dtype).tiny
     scales = math.sqrt(2 / math.pi) / jnp.maximum(jnp.mean(jnp.abs(population.score), axis=0), tiny)
@@ -94,7 +94,7 @@ def adapted_moves(
     max_steps: int,
     calls_per_move: Int[Array, ""] | int = 1,
 ) -> tuple[Population, MoveMemory, Adjustment]:
-    """Several moves; step size and number follow the acceptance rate and the distance covered, if there is an aim for it.
+    """Several moves; step size and number follow the acceptance rate and the distance covered, if those have aims.
 
     Args:
         key: A random key.

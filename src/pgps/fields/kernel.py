@@ -4,9 +4,9 @@ With centres y_j, their scores s_j and a kernel k,
 
     psi_j(u) = k(u, y_j) s_j + grad_y k(u, y_j),
 
-which is how particle j pushes the others in SVGD. Then g_j(u) is the Stein kernel k_0(u, y_j). The kernel is the inverse
-multiquadric k = (1 + |u - y|^2 / h^2)^(-1/2), whose slow decay suits heavy tails; h^2 is the mean squared distance of
-the particles. The Jacobian, D x D for each particle, is meant for some dozens of coordinates.
+which is how particle j pushes the others in SVGD. Then g_j(u) is the Stein kernel k_0(u, y_j). The kernel is the
+inverse multiquadric k = (1 + |u - y|^2 / h^2)^(-1/2), whose slow decay suits heavy tails; h^2 is a multiple of the mean
+squared distance of two particles. The Jacobian, D x D for each particle, is meant for some dozens of coordinates.
 """
 
 from typing import Any, NamedTuple

@@ -129,7 +129,8 @@ class PGPS(AbstractMethod):
         else:
             _check_islands(num_particles)
             params = jax.vmap(lambda key: self.field.init(key, dim, dtype))(jax.random.split(key_field, ISLANDS))
-            trainer, weights = jax.vmap(self.trainer.init, axis_size=ISLANDS)(params), Weights.equal(num_particles, dtype, ISLANDS)
+            trainer = jax.vmap(self.trainer.init, axis_size=ISLANDS)(params)
+            weights = Weights.equal(num_particles, dtype, ISLANDS)
         return State(
             population=evaluate(self.path, clock.t, problem.draw(key_particles, num_particles), problem),
             clock=clock,
@@ -246,10 +247,12 @@ class PGPS(AbstractMethod):
 
         def move(dt: Scalar) -> Leap:
             dt = jnp.minimum(dt, _LARGEST_STRETCH / self._stretch(params, t, before.particles))
+            # As if a step of twice the length had been tried.
+            untried = Leap(state.clock, 2 * dt, before, jnp.zeros_like(rates), jnp.asarray(0), jnp.asarray(True))
             return jax.lax.while_loop(
                 lambda tried: tried.wasteful & (tried.num_tries <= _MOST_HALVINGS),
                 lambda tried: leap(tried.dt / 2, tried.num_tries + 1),
-                leap(dt, 1),
+                untried,
             )
 
         return jax.lax.cond(jnp.any(flow.velocity != 0), move, stand_still, dt)

@@ -105,6 +105,7 @@ class TemperedSMC(AbstractMethod):
             "num_ancestors": weights.num_ancestors,
             "adjustment_steps": adjustment.num_steps,
             "acceptance": adjustment.acceptance,
+            "covered": adjustment.covered,
             "faults": adjustment.faults,
         }
         state = State(

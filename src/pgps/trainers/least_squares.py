@@ -1,4 +1,4 @@
-"""Linear fields by one solve: ridge regression on the residual, its strength and the family chosen on held-out particles.
+"""Linear fields by one solve: ridge regression on the residual, its strength and family chosen on held-out particles.
 
 With weights W_i, g_p standardised to unit mean square, and bars for weighted means, the coefficients minimise
 
@@ -97,11 +97,11 @@ class LeastSquares(AbstractTrainer):
         rows = _rows(field, params, population, log_weights)
         cut = 2 * len(rows.rates) // 3
         fitted, held_out = _normalised(rows, slice(cut)), _normalised(rows, slice(cut, None))
-        candidates = _ridge(fitted, self.ridges)
+        ridges = jnp.stack([jnp.asarray(ridge, rows.rates.dtype) for ridge in self.ridges])
+        candidates = _ridge(fitted, ridges)
         r2s = jax.vmap(lambda coefficients: _r2(held_out, coefficients))(candidates)
         best = jnp.argmax(r2s)
-        ridge = jnp.stack([jnp.asarray(ridge, rows.rates.dtype) for ridge in self.ridges])[best]
-        [coefficients] = _ridge(_normalised(rows, slice(None)), (ridge,))
+        [coefficients] = _ridge(_normalised(rows, slice(None)), ridges[best][None])
         worthwhile = (r2s[best] >= self.least_r2) & jnp.all(jnp.isfinite(coefficients))
         coefficients = jnp.where(worthwhile, coefficients, 0.0)
         return params._replace(coefficients=coefficients), jnp.where(worthwhile, r2s[best], 0.0)
@@ -124,8 +124,8 @@ def _normalised(rows: Samples, part: slice) -> Samples:
     return Samples(rows.features[part], rows.rates[part], weights / total)
 
 
-def _ridge(rows: Samples, ridges: tuple[Scalar | float, ...]) -> Float[Array, "ridges features"]:
-    """Coefficients for each strength, by the normal equations, or their dual where there are fewer rows than features."""
+def _ridge(rows: Samples, ridges: Float[Array, " ridges"]) -> Float[Array, "ridges features"]:
+    """Coefficients for each strength, by the normal equations, or their dual if rows are fewer than features."""
     features, rates, weights = rows
     sizes = jnp.sqrt(weights @ features**2)
     sizes = jnp.where(sizes > 0, sizes, 1.0)
@@ -134,18 +134,15 @@ def _ridge(rows: Samples, ridges: tuple[Scalar | float, ...]) -> Float[Array, "r
     design = root[:, None] * (design - weights @ design)
     aim = -root * (rates - weights @ rates)
     num_rows, num_features = design.shape
-    if num_features <= num_rows:
-        gram, right = design.T @ design, design.T @ aim
-        solutions = [_solve_positive(gram, right, ridge) for ridge in ridges]
-    else:
-        gram = design @ design.T
-        solutions = [design.T @ _solve_positive(gram, aim, ridge) for ridge in ridges]
-    return jnp.stack(solutions) / sizes
+    dual = num_features > num_rows
+    gram, right = (design @ design.T, aim) if dual else (design.T @ design, design.T @ aim)
 
+    def solve(ridge: Scalar) -> Float[Array, " p"]:
+        factor = jax.scipy.linalg.cho_factor(gram + ridge * jnp.eye(len(gram), dtype=gram.dtype), lower=True)
+        return jax.scipy.linalg.cho_solve(factor, right)
 
-def _solve_positive(gram: Float[Array, "p p"], right: Float[Array, " p"], ridge: Scalar | float) -> Float[Array, " p"]:
-    factor = jax.scipy.linalg.cho_factor(gram + ridge * jnp.eye(len(gram), dtype=gram.dtype), lower=True)
-    return jax.scipy.linalg.cho_solve(factor, right)
+    solutions = jax.lax.map(solve, ridges)
+    return (solutions @ design if dual else solutions) / sizes
 
 
 def _r2(rows: Samples, coefficients: Float[Array, " features"]) -> Scalar:

@@ -79,9 +79,13 @@ class Weights(eqx.Module):
 
     @property
     def log_evidence_error(self) -> Scalar:
-        """The standard error of the log evidence."""
+        """The standard error of the log evidence: by the genealogy, or by the islands' spread if that is larger."""
         deviations = self._family_shares - 1 / self.ancestors.shape[1]
-        return jnp.sqrt(jax.nn.softmax(self.log_evidences) ** 2 @ jnp.sum(deviations**2, axis=1))
+        shares = jax.nn.softmax(self.log_evidences)
+        by_families = jnp.sum(shares**2 * jnp.sum(deviations**2, axis=1))
+        islands = len(shares)
+        by_islands = jnp.sum((shares - 1 / islands) ** 2) * islands / max(islands - 1, 1)
+        return jnp.sqrt(jnp.maximum(by_families, by_islands))
 
     @property
     def ess(self) -> Scalar:

@@ -1,0 +1,67 @@
+"""`pgps bench`: it translates options, and calls the benchmark's own module."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from pgps import _cli_inputs as inputs
+
+# An option that is left out is not passed on, so that defaults are stated once, in the library.
+_UNSET: dict[str, Any] = {"default": argparse.SUPPRESS}
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Give the parser the benchmarks' options."""
+    names = ["training-step", "baseline-step", "evidence"]
+    parser.add_argument("benchmark", choices=names, help="what to measure")
+    parser.add_argument("--preset", choices=["full", "smoke"], default="full", help="how much (default: %(default)s)")
+    parser.add_argument(
+        "--repeats", type=inputs.whole(1), metavar="N", help="of a step: measurements of each", **_UNSET
+    )
+    group = parser.add_argument_group("options of evidence, whose --out may be a folder to go on in")
+    group.add_argument("--targets", type=inputs.names, metavar="LIST", help="with commas between them", **_UNSET)
+    group.add_argument("--samplers", type=inputs.names, metavar="LIST", help="exact, zero, blackjax, nuts", **_UNSET)
+    group.add_argument("--seeds", type=inputs.seeds, metavar="LIST", help="as in 0,1,2 or 0-9", **_UNSET)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure the speed of training steps or of the baselines' steps, or the log evidence of known targets."""
+    from pgps.benchmarks import baseline_step, training_step
+
+    foreign = ("repeats",) if args.benchmark == "evidence" else ("targets", "samplers", "seeds")
+    for name in foreign:
+        if name in args:
+            raise inputs.MisuseError(f"--{name} does not apply to {args.benchmark}; leave it out")
+    if args.benchmark == "evidence":
+        return _evidence(args)
+    benchmark: Any = {"training-step": training_step, "baseline-step": baseline_step}[args.benchmark]
+    inputs.check_output(args.out)
+    chosen: dict[str, Any] = {"preset": benchmark.PRESETS[args.preset]}
+    if "repeats" in args:
+        chosen["repeats"] = args.repeats
+    folder = args.out or inputs.next_free("bench")
+    with inputs.writing(folder):
+        record = benchmark.run(folder, args.quiet, **chosen)
+    if not args.quiet:
+        print(benchmark.format_table(record))
+    print(folder / "result.json")
+    return 0
+
+
+def _evidence(args: argparse.Namespace) -> int:
+    from pgps.benchmarks import evidence, evidence_page
+
+    chosen = {name: getattr(args, name) for name in ("targets", "samplers", "seeds") if name in args}
+    folder = args.out or Path("runs") / "evidence" / args.preset
+    with inputs.misuse({name: f"--{name}" for name in ("targets", "samplers", "seeds", "out")}):
+        try:
+            cells = evidence.plan(args.preset, **chosen)
+        except (FileNotFoundError, ModuleNotFoundError) as error:
+            raise inputs.MisuseError(str(error)) from None
+        evidence.check_folder(folder, cells)
+    with inputs.writing(folder):
+        record = evidence.run(folder, args.quiet, cells, args.asked)
+    if not args.quiet:
+        print(evidence_page.text_table(record))
+    print(folder / "result.json")
+    return 0
