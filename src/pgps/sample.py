@@ -18,7 +18,7 @@ from pgps._version import __version__
 from pgps.density import Problem
 from pgps.initial import AbstractLaw, as_law
 from pgps.methods.base import AbstractMethod, State, Trace
-from pgps.recipes import paper
+from pgps.recipes import exact
 from pgps.result import PGPSWarning, Result, Status
 from pgps.run import Observe, Run, Snapshot, drive
 from pgps.settings import describe
@@ -47,7 +47,7 @@ def sample(
             It also tells what a particle looks like.
         key: A key from `jax.random.key`. The same key gives the same result.
         num_particles: How many particles.
-        method: The sampler; `pgps.paper()` if none is given.
+        method: The sampler; `pgps.exact()` if none is given.
         progress: Whether to show a progress bar; None shows it on a terminal.
         callback: Called with a `Snapshot` at t = 0 and after every step.
         observe: Measures something on the particles after every step, for the trace: takes all particles (the pytree
@@ -81,7 +81,7 @@ def sample_many(
         initial: Where particles start.
         keys: Keys from `jax.random.key`, or from `jax.random.split`.
         num_particles: How many particles in each run.
-        method: The sampler; `pgps.paper()` if none is given.
+        method: The sampler; `pgps.exact()` if none is given.
         progress: Whether to show a progress bar; None shows it on a terminal.
         observe: Measures something on the particles after every step, for the trace.
     """
@@ -110,11 +110,13 @@ def _sample(
     observe: Observe | None,
 ) -> list[Result]:
     start = time.perf_counter()
-    method = paper() if method is None else method
+    method = exact() if method is None else method
     for function in functions:
         _checks.function("logdensity_fn", function, "(particle) -> scalar")
     _checks.whole("num_particles", num_particles, at_least=2, at_most=2**31 - 1)
-    _checks.instance("method", method, AbstractMethod, "pgps.paper(), pgps.training_free() or pgps.methods")
+    _checks.instance(
+        "method", method, AbstractMethod, "pgps.exact(), pgps.paper(), pgps.training_free() or pgps.methods"
+    )
     problem = _check_problem(functions[0], as_law(initial))
     if observe is not None:
         _check_observe(observe, problem, num_particles)

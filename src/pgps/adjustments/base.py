@@ -22,6 +22,7 @@ class Adjustment(NamedTuple):
         acceptance: The mean probability with which they were accepted; 1 where nothing is ever rejected.
         faults: Proposals, summed over particles, that were refused since the density is nan there.
         covered: How far particles moved: their mean squared distance, as a share of that between independent ones.
+        width_spread: By what factor the density's local width varies between particles.
     """
 
     num_steps: Int[Array, ""]
@@ -29,6 +30,7 @@ class Adjustment(NamedTuple):
     acceptance: Scalar | float = 1.0
     faults: Int[Array, ""] | int = 0
     covered: Scalar | float = float("nan")
+    width_spread: Scalar | float = float("nan")
 
 
 class AbstractAdjustment(eqx.Module):

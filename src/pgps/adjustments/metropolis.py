@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Scalar
+from scipy import stats
 
 from pgps import _checks
 from pgps.adjustments.base import Adjustment
@@ -123,7 +124,9 @@ def adapted_moves(
         factor = jnp.clip(mixing / jnp.maximum(covered, 1e-3), 1 / _FASTEST, _FASTEST)
         enough = jnp.clip(enough * factor, 1.0, max_steps)
     evaluations = Evaluations(gradients=num_steps * calls_per_move)
-    report = Adjustment(num_steps, evaluations, moves.acceptance / num_steps, moves.faults, covered)
+    report = Adjustment(
+        num_steps, evaluations, moves.acceptance / num_steps, moves.faults, covered, width_spread(moves.population)
+    )
     return moves.population, MoveMemory(log_step_size, enough), report
 
 
@@ -132,3 +135,17 @@ def distance_covered(before: Population, after: Population) -> Scalar:
     steps = (after.particles - before.particles) / local_scales(before)
     # Independent draws of variance 1 are 2 apart, squared.
     return 0.5 * jnp.mean(steps**2)
+
+
+def width_spread(population: Population) -> Scalar:
+    """By what factor the density's local width varies between particles: 1 for a Gaussian, or equal ones.
+
+    In units of `local_scales` the squared score of a particle in a Gaussian is chi-squared with D degrees of freedom,
+    over the squared width there. Compared are the 5% and 95% quantiles.
+    """
+    dim = population.particles.shape[1]
+    sizes = jnp.sum((local_scales(population) * population.score) ** 2, axis=1)
+    low, high = jnp.quantile(sizes, jnp.array([0.05, 0.95]))
+    usual = stats.chi2.ppf([0.05, 0.95], dim)
+    ratio = high / jnp.maximum(low, jnp.finfo(sizes.dtype).tiny) * (usual[0] / usual[1])
+    return jnp.sqrt(jnp.maximum(ratio, 1.0))

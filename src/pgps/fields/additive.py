@@ -53,7 +53,7 @@ class Additive(AbstractLinearField):
         units = Units.of(population.particles)
         levels = jnp.linspace(_OUTERMOST, 1 - _OUTERMOST, self.num_bumps)
         places = jnp.quantile(units.enter(population.particles), levels, axis=0).T.astype(units.scale.dtype)
-        widths = jnp.maximum(_OVERLAP * jnp.gradient(places, axis=1), _NARROWEST)
+        widths = jnp.maximum(_OVERLAP * jnp.asarray(jnp.gradient(places, axis=1)), _NARROWEST)
         return params._replace(units=units, basis=Bumps(places, widths))
 
     def features(

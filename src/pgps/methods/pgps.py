@@ -38,7 +38,7 @@ from pgps.steppers.base import AbstractStepper, Clock
 from pgps.steppers.conditional_ess import conditional_ess
 from pgps.trainers.base import AbstractTrainer, Training
 from pgps.trainers.residual import evaluate_field, residual
-from pgps.weights import Weighing, Weights
+from pgps.weights import Weighing, Weights, pareto_k
 
 ISLANDS = 2
 # A map is taken for one-to-one if dt times the largest stretch at a particle is below this.
@@ -46,6 +46,11 @@ _LARGEST_STRETCH = 0.5
 # A step is halved, this often at most, if it wastes so many times the particles that were reckoned with.
 _MOST_HALVINGS = 2
 _MOST_WASTE = 2.0
+# After a step that was right at the first try, one this many times as long is tried.
+_GROWTH = 1.4
+# What makes a run doubtful: such a spread of local widths, and steps as short as this.
+_WIDEST_SPREAD = 3.0
+_SHORTEST_STEP = 1e-6
 
 
 class Memory(NamedTuple):
@@ -57,6 +62,8 @@ class Memory(NamedTuple):
     params: PyTree
     trainer: PyTree
     adjustment: PyTree
+    longest: Scalar
+    """With weights: the time step that the last one makes us trust."""
 
 
 class Flow(NamedTuple):
@@ -136,7 +143,7 @@ class PGPS(AbstractMethod):
             clock=clock,
             num_steps=jnp.asarray(0),
             evaluations=Evaluations(gradients=1),
-            memory=Memory(params, trainer, self.adjustment.init(dtype)),
+            memory=Memory(params, trainer, self.adjustment.init(dtype), jnp.ones((), dtype)),
             weights=weights,
         )
 
@@ -155,7 +162,11 @@ class PGPS(AbstractMethod):
             key_resample, key_adjust = jax.random.split(key_adjust)
             weights, indices = weights.resampled(key_resample, self.weighing.resample_below)
             population = population.take(indices)
-            row |= {"num_ancestors": weights.num_ancestors, "r2": jnp.mean(training.r2)}
+            row |= {
+                "pareto_k": pareto_k(weights.log_weights),
+                "num_ancestors": weights.num_ancestors,
+                "r2": jnp.mean(training.r2),
+            }
 
         population, memory, adjustment = self.adjustment.adjust(
             key_adjust,
@@ -166,7 +177,7 @@ class PGPS(AbstractMethod):
             lambda x: evaluate(self.path, leap.clock.t, x, problem),
         )
 
-        row |= {
+        row = row | {
             "t": leap.clock.t,
             "dt": leap.dt,
             "loss": jnp.mean(training.loss),
@@ -176,6 +187,7 @@ class PGPS(AbstractMethod):
             "adjustment_steps": adjustment.num_steps,
             "acceptance": adjustment.acceptance,
             "covered": adjustment.covered,
+            "width_spread": adjustment.width_spread,
             "faults": adjustment.faults,
         }
         state = State(
@@ -183,10 +195,10 @@ class PGPS(AbstractMethod):
             clock=leap.clock,
             num_steps=state.num_steps + 1,
             evaluations=state.evaluations + Evaluations(gradients=leap.num_tries) + adjustment.evaluations,
-            memory=Memory(params, trainer, memory),
+            memory=Memory(params, trainer, memory, self._trusted(leap)),
             weights=weights,
         )
-        return state, row
+        return state, jax.tree.map(jnp.asarray, row)
 
     def _train(self, key: Array, state: State) -> tuple[PyTree, PyTree, Training]:
         """Fit the field to the particles at t: to all of them, or each island's to the other island's."""
@@ -247,6 +259,7 @@ class PGPS(AbstractMethod):
 
         def move(dt: Scalar) -> Leap:
             dt = jnp.minimum(dt, _LARGEST_STRETCH / self._stretch(params, t, before.particles))
+            dt = jnp.minimum(dt, state.memory.longest)
             # As if a step of twice the length had been tried.
             untried = Leap(state.clock, 2 * dt, before, jnp.zeros_like(rates), jnp.asarray(0), jnp.asarray(True))
             return jax.lax.while_loop(
@@ -256,6 +269,10 @@ class PGPS(AbstractMethod):
             )
 
         return jax.lax.cond(jnp.any(flow.velocity != 0), move, stand_still, dt)
+
+    def _trusted(self, leap: Leap) -> Scalar:
+        """The longest step to try next: longer than the last one, if that was right at the first try."""
+        return jnp.where(leap.num_tries == 0, 1.0, jnp.where(leap.num_tries == 1, _GROWTH, 1.0) * leap.dt)
 
     def _log_det(self, params: PyTree, t: Scalar, particles: Float[Array, "n dim"], dt: Scalar) -> Float[Array, " n"]:
         def one(lane: tuple[PyTree, Array]) -> Array:
@@ -273,7 +290,7 @@ class PGPS(AbstractMethod):
         """Training that ended above its threshold."""
         missed = ~trace["converged"]
         if self.weighing is not None:
-            return weight_doubts(trace)
+            return weight_doubts(trace) + _path_doubts(trace)
         if not missed.any():
             return []
         worst = np.argmax(np.where(missed, trace["loss"], -np.inf))
@@ -283,6 +300,26 @@ class PGPS(AbstractMethod):
             f"{trace['loss'][worst]:.3g} at t = {started:.3g}), so the particles may lag behind the path; "
             "give the trainer more steps, or take smaller ones along the path"
         ]
+
+
+def _path_doubts(trace: Trace) -> list[str]:
+    """What in a weighted run's trace should be doubted, beyond what any weights show."""
+    if not len(trace["t"]):
+        return []
+    doubts = []
+    if (spread := trace["width_spread"][-1]) > _WIDEST_SPREAD:
+        doubts.append(
+            f"the density is {spread:.0f} times as wide around some particles as around others, more than moves of one "
+            "step size can serve, so narrow or far-out parts may be missing and the evidence too low; write the model "
+            "in other coordinates, or ask for more moves"
+        )
+    shortest = int(np.argmin(trace["dt"]))
+    if trace["dt"][shortest] < _SHORTEST_STEP and trace["t"][shortest] < 1:
+        doubts.append(
+            f"time steps fell to {trace['dt'][shortest]:.1g} at t = {trace['t'][shortest]:.3g}: there the initial law and "
+            "the target hardly overlap; start from a law that covers the target"
+        )
+    return doubts
 
 
 def _check_islands(num_particles: int) -> None:

@@ -32,6 +32,7 @@ from pgps.weights import Weights
 _PATH = Geometric()
 _LEAST_ACCEPTANCE = 0.1
 _FEWEST_ANCESTORS = 10
+_LARGEST_PARETO_K = 0.7
 
 
 class TemperedSMC(AbstractMethod):
@@ -133,6 +134,11 @@ def weight_doubts(trace: Trace) -> list[str]:
         doubts.append(
             f"only {trace['acceptance'][worst]:.1%} of the moves were accepted at t = {trace['t'][worst]:.3g}, so "
             "copies of particles stayed copies; take smaller steps, or more of them"
+        )
+    if "pareto_k" in trace and (k := trace["pareto_k"][-1]) > _LARGEST_PARETO_K:
+        doubts.append(
+            f"the largest weights have a heavy tail (Pareto k = {k:.2f}, above 0.7), so means over the particles, the "
+            "evidence and its error may hang on a few of them; take more particles or smaller steps"
         )
     left = int(trace["num_ancestors"][-1])
     if left < _FEWEST_ANCESTORS:
