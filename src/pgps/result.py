@@ -7,10 +7,13 @@ from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Float, Int, PyTree
 
-from pgps import storage
+from pgps import _checks, storage
 from pgps.density import Evaluations, Structure
+from pgps.draw import Fitted, draw
+from pgps.metrics.clusters import Modes, find_modes
+from pgps.weights import pareto_k
 
 _MOST_ROWS = 12
 _MOST_PARTICLES = 100_000
@@ -48,6 +51,8 @@ class Result:
         ess: The effective sample size; None where the method has no exact weights.
         log_evidence: The log of the target's normalising constant; None where the method gives none.
         log_evidence_error: Its standard error.
+        families: Particles that descend from the same first one have the same number; None without weights.
+        fitted: The fields and moves of the run, for `draw`; None where there are none, or after `pgps.load`.
     """
 
     particles: PyTree[Float[Array, "n ..."]]
@@ -61,6 +66,8 @@ class Result:
     ess: float | None = None
     log_evidence: float | None = None
     log_evidence_error: float | None = None
+    families: Int[Array, " n"] | None = None
+    fitted: Fitted | None = dataclasses.field(default=None, repr=False, compare=False)
 
     @property
     def num_particles(self) -> int:
@@ -80,16 +87,76 @@ class Result:
             f"{calls.gradients:,} gradient and {calls.values:,} value calls of the log-density",
             f"log evidence: {evidence}",
             *self._marginals(),
+            *self._modes_table(),
             *[f"doubt: {warning}" for warning in self.warnings],
         ]
         return "\n".join(lines)
+
+    def modes(self) -> Modes:
+        """The modes that the weighted particles form, with the mass of each and its standard error."""
+        return find_modes(self._columns(), np.asarray(self.log_weights), self.families)
+
+    def draw(self, key: Array, num: int) -> "Result":
+        """Fresh particles through the fitted fields, with exact weights and an unbiased evidence of their own.
+
+        Args:
+            key: A random key.
+            num: How many particles: as many as wanted, since they are drawn in chunks.
+        """
+        _checks.whole("num", num, at_least=2)
+        if self.fitted is None:
+            raise ValueError(
+                "this result holds no fitted fields to draw with: they come with pgps.exact(), in a run that "
+                "completed, and are not written to disk; run pgps.sample again"
+            )
+        drawn = draw(self.fitted, key, num)
+        unravel = jax.vmap(self.fitted.problem.structure.unravel)
+        weights = drawn.weights
+        k = float(pareto_k(weights.log_weights))
+        return dataclasses.replace(
+            self,
+            particles=unravel(drawn.particles[:num]),
+            log_weights=weights.log_weights[:num],
+            num_evaluations=jax.tree.map(lambda count: int(count) * len(drawn.particles), drawn.evaluations),
+            warnings=(f"the largest weights have a heavy tail (Pareto k = {k:.2f}, above 0.7)",) if k > 0.7 else (),
+            ess=float(weights.ess),
+            log_evidence=float(weights.log_evidence),
+            log_evidence_error=float(weights.log_evidence_error),
+            families=weights.families[:num],
+        )
+
+    def resample(self, key: Array, num: int) -> PyTree[Float[Array, "n ..."]]:
+        """Equally weighted particles, drawn from these by weight.
+
+        Args:
+            key: A random key.
+            num: How many.
+        """
+        _checks.whole("num", num, at_least=1)
+        indices = jax.random.choice(key, self.num_particles, (num,), p=jax.nn.softmax(self.log_weights))
+        return jax.tree.map(lambda leaf: leaf[indices], self.particles)
+
+    def _modes_table(self) -> list[str]:
+        """The modes, if the particles have weights and there is more than one."""
+        if self.log_evidence is None or self.num_particles > _MOST_PARTICLES:
+            return []
+        modes = self.modes()
+        if len(modes.masses) == 1:
+            return ["one mode"]
+        lines = str(modes).splitlines()
+        more = len(lines) - 1 - _MOST_ROWS
+        return lines[: _MOST_ROWS + 1] + ([f"... and {more} more modes"] if more > 0 else [])
+
+    def _columns(self) -> np.ndarray:
+        """The particles as flat vectors."""
+        return np.concatenate([np.reshape(leaf, (len(leaf), -1)) for leaf in jax.tree.leaves(self.particles)], axis=1)
 
     def _marginals(self) -> list[str]:
         """Mean, standard deviation and quantiles of each of the first coordinates, as rows of a table."""
         # Moments of so many particles are exact to more digits than are shown.
         head = jax.tree.map(lambda leaf: leaf[:_MOST_PARTICLES], self.particles)
         structure = Structure.of(jax.tree.map(lambda leaf: leaf[0], head))
-        columns = np.concatenate([np.reshape(leaf, (len(leaf), -1)) for leaf in jax.tree.leaves(head)], axis=1)
+        columns = self._columns()[:_MOST_PARTICLES]
         weights = np.exp(np.asarray(self.log_weights[:_MOST_PARTICLES], float) - np.max(self.log_weights))
         weights /= weights.sum()
         width = max(len(name) for name in structure.names[:_MOST_ROWS])
@@ -110,6 +177,8 @@ class Result:
         tree, leaves = storage.encode_tree(self.particles)
         arrays = {f"particles/{i}": leaf for i, leaf in enumerate(leaves)}
         arrays |= {"log_weights": self.log_weights}
+        if self.families is not None:
+            arrays |= {"families": self.families}
         arrays |= {f"trace/{name}": values for name, values in self.trace.items()}
         record = {
             "status": self.status.name,
@@ -147,4 +216,5 @@ def load(path: str | Path, like: PyTree | None = None) -> Result:
         ess=record["ess"],
         log_evidence=record["log_evidence"],
         log_evidence_error=record["log_evidence_error"],
+        families=jax.numpy.asarray(arrays["families"]) if "families" in arrays else None,
     )

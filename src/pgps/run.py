@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Array, Int, PyTree, Scalar
 
 from pgps.density import Problem
-from pgps.methods.base import AbstractMethod, Row, State, Trace
+from pgps.methods.base import TRANSPORT, AbstractMethod, Row, State, Trace
 from pgps.progress import progress_bar
 from pgps.result import Status
 
@@ -99,8 +99,8 @@ def drive(
                 runs, buffer, counts = _advance(method, lanes, runs, jnp.asarray(size), observe)
                 counts = np.asarray(counts)
                 running = bool(np.any(np.asarray(runs.status) == Status.RUNNING))
-                buffer = {name: np.asarray(values) for name, values in buffer.items()}
-                rows = [{name: buffer[name][i, :count] for name in buffer} for i, count in enumerate(counts)]
+                buffer = jax.tree.map(np.asarray, buffer)
+                rows = [_filled(buffer, i, count) for i, count in enumerate(counts)]
                 chunks.append(rows)
                 loss = float(rows[0]["loss"][-1]) if "loss" in buffer and counts[0] else None
                 report(float(np.mean(runs.state.clock.t)), int(np.sum(runs.state.num_steps)), loss)
@@ -116,9 +116,14 @@ def drive(
             status = jnp.where(runs.status == Status.RUNNING, int(Status.INTERRUPTED), runs.status)
             runs = eqx.tree_at(lambda runs: runs.status, runs, status)
     return [
-        (_lane(runs, i), {name: np.concatenate([rows[i][name] for rows in chunks]) for name in chunks[0][i]})
+        (_lane(runs, i), jax.tree.map(lambda *parts: np.concatenate(parts), *[rows[i] for rows in chunks]))
         for i in range(len(keys))
     ]
+
+
+def _filled(buffer: PyTree, lane: int, count: int) -> PyTree:
+    """One run's rows of a chunk."""
+    return jax.tree.map(lambda values: values[lane, :count], buffer)
 
 
 def _lane(runs: Run, index: int) -> Run:
@@ -133,7 +138,7 @@ def _as_array(leaf: Any, dtype: Any) -> Any:
 
 def _snapshot(problem: Problem, run: Run, rows: Trace) -> Snapshot:
     particles = jax.vmap(problem.structure.unravel)(run.state.population.particles)
-    row = {name: float(values[-1]) for name, values in rows.items() if len(values)}
+    row = {name: float(values[-1]) for name, values in rows.items() if name != TRANSPORT and len(values)}
     return Snapshot(float(run.state.clock.t), int(run.state.num_steps), particles, row)
 
 
@@ -175,7 +180,7 @@ def _advance(
             return judged, rows, count + (judged.num_faults == 0)
 
         shapes = eqx.filter_eval_shape(lambda: step(problem, key, run.state)[1])
-        rows = jax.tree.map(lambda shape: jnp.zeros(_MOST_STEPS_PER_CHUNK, shape.dtype), shapes)
+        rows = jax.tree.map(lambda leaf: jnp.zeros((_MOST_STEPS_PER_CHUNK, *leaf.shape), leaf.dtype), shapes)
         return jax.lax.while_loop(unfinished, advance, (run, rows, jnp.asarray(0)))
 
     return lanes.map(advance_one, runs)

@@ -16,8 +16,10 @@ from jaxtyping import Array, PyTree, Scalar
 from pgps import _checks
 from pgps._version import __version__
 from pgps.density import Problem
+from pgps.draw import Fitted
 from pgps.initial import AbstractLaw, as_law
-from pgps.methods.base import AbstractMethod, State, Trace
+from pgps.methods.base import TRANSPORT, AbstractMethod, State, Trace
+from pgps.methods.pgps import PGPS
 from pgps.recipes import exact
 from pgps.result import PGPSWarning, Result, Status
 from pgps.run import Observe, Run, Snapshot, drive
@@ -139,6 +141,7 @@ def _result(
     provenance: dict[str, Any],
 ) -> Result:
     num_particles = provenance["num_particles"]
+    steps = trace.pop(TRANSPORT, None)
     state, status = run.state, Status(int(run.status))
     doubts = _status_doubts(status, run, num_particles) + method.doubts(trace) + _support_doubts(state, status)
     weights = state.weights
@@ -159,6 +162,8 @@ def _result(
         ess=None if exact is None else float(exact.ess),
         log_evidence=None if exact is None else float(exact.log_evidence),
         log_evidence_error=error,
+        families=None if exact is None else exact.families,
+        fitted=Fitted(method, problem, steps) if isinstance(method, PGPS) and exact is not None else None,
     )
 
 

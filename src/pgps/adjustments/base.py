@@ -23,6 +23,7 @@ class Adjustment(NamedTuple):
         faults: Proposals, summed over particles, that were refused since the density is nan there.
         covered: How far particles moved: their mean squared distance, as a share of that between independent ones.
         width_spread: By what factor the density's local width varies between particles.
+        kept: What `replay` needs to make such moves again.
     """
 
     num_steps: Int[Array, ""]
@@ -31,6 +32,7 @@ class Adjustment(NamedTuple):
     faults: Int[Array, ""] | int = 0
     covered: Scalar | float = float("nan")
     width_spread: Scalar | float = float("nan")
+    kept: PyTree = None
 
 
 class AbstractAdjustment(eqx.Module):
@@ -45,3 +47,9 @@ class AbstractAdjustment(eqx.Module):
         self, key: Array, before: Scalar, t: Scalar, population: Population, memory: PyTree, evaluate: Evaluate
     ) -> tuple[Population, PyTree, Adjustment]:
         """Move the population, which is evaluated at t; `before` is the time that the step came from."""
+
+    def replay(
+        self, key: Array, kept: PyTree, population: Population, evaluate: Evaluate
+    ) -> tuple[Population, Evaluations]:
+        """Make the moves of an earlier adjustment again, on other particles and without adapting anything."""
+        return population, Evaluations()

@@ -15,6 +15,8 @@ from jaxtyping import Array, Float, Int, PyTree, Scalar
 from pgps import _checks
 from pgps.adjustments.base import AbstractAdjustment, Adjustment, Evaluate
 from pgps.adjustments.metropolis import (
+    KeptMoves,
+    Kernel,
     Move,
     MoveMemory,
     adapted_moves,
@@ -22,8 +24,9 @@ from pgps.adjustments.metropolis import (
     first_memory,
     local_scales,
     metropolis,
+    replayed_moves,
 )
-from pgps.density import Population
+from pgps.density import Evaluations, Population
 
 
 def hmc_step(
@@ -93,15 +96,36 @@ class HMC(AbstractAdjustment):
         self, key: Array, before: Scalar, t: Scalar, population: Population, memory: PyTree, evaluate: Evaluate
     ) -> tuple[Population, PyTree, Adjustment]:
         """Take the moves; the step size follows the acceptance rate from one to the next."""
-        num, dim = population.particles.shape
-        num_leapfrog = max(1, round(1.2 * dim**0.25)) if self.num_leapfrog is None else self.num_leapfrog
         widths = local_scales(population) if self.precondition else 1.0
-
-        def kernel(key: Array, population: Population, step_size: Scalar) -> Move:
-            key_move, key_jitter = jax.random.split(key)
-            lengths = 1 - self.jitter * jax.random.uniform(key_jitter, (num, 1), population.particles.dtype)
-            return hmc_step(key_move, population, step_size * lengths * widths, num_leapfrog, evaluate)
-
+        num_leapfrog = self._num_leapfrog(population)
         return adapted_moves(
-            key, population, memory, kernel, self.target_acceptance, self.mixing, self.max_steps, num_leapfrog
+            key,
+            population,
+            memory,
+            self._kernel(num_leapfrog, evaluate),
+            widths,
+            self.target_acceptance,
+            self.mixing,
+            self.max_steps,
+            num_leapfrog,
         )
+
+    def replay(
+        self, key: Array, kept: KeptMoves, population: Population, evaluate: Evaluate
+    ) -> tuple[Population, Evaluations]:
+        """Make the moves of an earlier adjustment again, with the step sizes that it ended with."""
+        num_leapfrog = self._num_leapfrog(population)
+        return replayed_moves(key, population, kept, self._kernel(num_leapfrog, evaluate), num_leapfrog)
+
+    def _num_leapfrog(self, population: Population) -> int:
+        dim = population.particles.shape[1]
+        return max(1, round(1.2 * dim**0.25)) if self.num_leapfrog is None else self.num_leapfrog
+
+    def _kernel(self, num_leapfrog: int, evaluate: Evaluate) -> Kernel:
+        def kernel(key: Array, population: Population, step_size: Array) -> Move:
+            key_move, key_jitter = jax.random.split(key)
+            shape = (len(population.particles), 1)
+            lengths = 1 - self.jitter * jax.random.uniform(key_jitter, shape, population.particles.dtype)
+            return hmc_step(key_move, population, step_size * lengths, num_leapfrog, evaluate)
+
+        return kernel

@@ -15,6 +15,8 @@ from jaxtyping import Array, PyTree, Scalar
 from pgps.adjustments.base import AbstractAdjustment, Adjustment, Evaluate
 from pgps.adjustments.langevin import draw_noise
 from pgps.adjustments.metropolis import (
+    KeptMoves,
+    Kernel,
     Move,
     MoveMemory,
     adapted_moves,
@@ -22,8 +24,9 @@ from pgps.adjustments.metropolis import (
     first_memory,
     local_scales,
     metropolis,
+    replayed_moves,
 )
-from pgps.density import Population
+from pgps.density import Evaluations, Population
 
 
 def mala_step(key: Array, population: Population, step_size: Array | float, evaluate: Evaluate) -> Move:
@@ -72,8 +75,22 @@ class MALA(AbstractAdjustment):
     ) -> tuple[Population, PyTree, Adjustment]:
         """Take the moves; the step size follows the acceptance rate from one to the next."""
         widths = local_scales(population) ** 2 if self.precondition else 1.0
+        return adapted_moves(
+            key,
+            population,
+            memory,
+            self._kernel(evaluate),
+            widths,
+            self.target_acceptance,
+            self.mixing,
+            self.max_steps,
+        )
 
-        def kernel(key: Array, population: Population, step_size: Scalar) -> Move:
-            return mala_step(key, population, step_size * widths, evaluate)
+    def replay(
+        self, key: Array, kept: KeptMoves, population: Population, evaluate: Evaluate
+    ) -> tuple[Population, Evaluations]:
+        """Make the moves of an earlier adjustment again, with the step sizes that it ended with."""
+        return replayed_moves(key, population, kept, self._kernel(evaluate))
 
-        return adapted_moves(key, population, memory, kernel, self.target_acceptance, self.mixing, self.max_steps)
+    def _kernel(self, evaluate: Evaluate) -> Kernel:
+        return lambda key, population, step_size: mala_step(key, population, step_size, evaluate)

@@ -43,8 +43,8 @@ class Move(NamedTuple):
     faults: Int[Array, ""]
 
 
-Kernel = Callable[[Array, Population, Scalar], Move]
-"""One move of every particle: (key, population, step_size) -> Move."""
+Kernel = Callable[[Array, Population, Array], Move]
+"""One move of every particle: (key, population, step_size) -> Move, with step sizes for all coordinates or for each."""
 
 
 def metropolis(key: Array, population: Population, proposal: Population, log_ratio: Float[Array, " n"]) -> Move:
@@ -65,6 +65,25 @@ class MoveMemory(NamedTuple):
     log_step_size: Scalar
     num_steps: Scalar
     """The number of moves that seemed enough, not yet rounded."""
+
+
+class KeptMoves(NamedTuple):
+    """Moves that can be made again: the step size in each coordinate, and their number."""
+
+    step_sizes: Float[Array, " dim"]
+    num_steps: Int[Array, ""]
+
+
+def replayed_moves(
+    key: Array, population: Population, kept: KeptMoves, kernel: Kernel, calls_per_move: int = 1
+) -> tuple[Population, Evaluations]:
+    """Moves of fixed step sizes and number."""
+
+    def move(k: Int[Array, ""], population: Population) -> Population:
+        return kernel(jax.random.fold_in(key, k), population, kept.step_sizes).population
+
+    population = jax.lax.fori_loop(0, kept.num_steps, move, population)
+    return population, Evaluations(gradients=kept.num_steps * calls_per_move)
 
 
 def first_memory(step_size: float, num_steps: int, dtype: Any) -> MoveMemory:
@@ -90,6 +109,7 @@ def adapted_moves(
     population: Population,
     memory: MoveMemory,
     kernel: Kernel,
+    widths: Float[Array, " dim"] | float,
     target_acceptance: float | None,
     mixing: float | None,
     max_steps: int,
@@ -101,7 +121,8 @@ def adapted_moves(
         key: A random key.
         population: The particles.
         memory: The first step size, and the number of moves.
-        kernel: One move.
+        kernel: One move, which takes step sizes.
+        widths: What the step size is multiplied with, in each coordinate.
         target_acceptance: The acceptance rate that is sought; None keeps the step size.
         mixing: The distance that is sought, as a share of what independent particles would have; None keeps the number.
         max_steps: The largest number of moves, where it is adapted.
@@ -110,7 +131,7 @@ def adapted_moves(
 
     def move(k: Int[Array, ""], carry: tuple[Move, Scalar]) -> tuple[Move, Scalar]:
         last, log_step_size = carry
-        new = kernel(jax.random.fold_in(key, k), last.population, jnp.exp(log_step_size))
+        new = kernel(jax.random.fold_in(key, k), last.population, jnp.exp(log_step_size) * widths)
         if target_acceptance is not None:
             log_step_size += _GAIN * (new.acceptance - target_acceptance)
         return Move(new.population, last.acceptance + new.acceptance, last.faults + new.faults), log_step_size
@@ -125,7 +146,13 @@ def adapted_moves(
         enough = jnp.clip(enough * factor, 1.0, max_steps)
     evaluations = Evaluations(gradients=num_steps * calls_per_move)
     report = Adjustment(
-        num_steps, evaluations, moves.acceptance / num_steps, moves.faults, covered, width_spread(moves.population)
+        num_steps,
+        evaluations,
+        moves.acceptance / num_steps,
+        moves.faults,
+        covered,
+        width_spread(moves.population),
+        KeptMoves(jnp.exp(log_step_size) * widths * jnp.ones(population.particles.shape[1]), num_steps),
     )
     return moves.population, MoveMemory(log_step_size, enough), report
 

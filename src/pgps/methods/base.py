@@ -5,14 +5,16 @@ import abc
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int, PyTree, Scalar
+from jaxtyping import Array, Int, PyTree
 
 from pgps.density import Evaluations, Population, Problem, evaluate_target
 from pgps.steppers.base import Clock
 from pgps.weights import Weights
 
-Row = dict[str, Scalar]
-"""What one step adds to the trace, by name."""
+Row = dict[str, PyTree]
+"""What one step adds to the trace, by name: scalars, and under `TRANSPORT` what is needed to repeat the step."""
+
+TRANSPORT = "transport"
 
 Trace = dict[str, np.ndarray]
 """A run's rows put together: for each name, an array with one entry per step."""

@@ -31,7 +31,7 @@ from pgps.adjustments.mala import MALA
 from pgps.adjustments.none import NoAdjustment
 from pgps.density import Evaluations, Population, Problem
 from pgps.fields.base import AbstractField
-from pgps.methods.base import AbstractMethod, Row, State, Trace
+from pgps.methods.base import TRANSPORT, AbstractMethod, Row, State, Trace
 from pgps.methods.smc import weight_doubts
 from pgps.paths.base import AbstractPath, evaluate
 from pgps.steppers.base import AbstractStepper, Clock
@@ -71,6 +71,16 @@ class Flow(NamedTuple):
 
     velocity: Float[Array, "n dim"]
     divergence: Float[Array, " n"]
+
+
+class Transport(NamedTuple):
+    """A step that can be repeated on other particles: its times, the first island's field, and the moves."""
+
+    before: Scalar
+    after: Scalar
+    dt: Scalar
+    params: PyTree
+    moves: PyTree
 
 
 class Leap(NamedTuple):
@@ -190,6 +200,9 @@ class PGPS(AbstractMethod):
             "width_spread": adjustment.width_spread,
             "faults": adjustment.faults,
         }
+        if self.weighing is not None:
+            first = jax.tree.map(lambda leaf: leaf[0], params)
+            row[TRANSPORT] = Transport(state.clock.t, leap.clock.t, leap.dt, first, adjustment.kept)
         state = State(
             population=population,
             clock=leap.clock,
@@ -236,9 +249,7 @@ class PGPS(AbstractMethod):
             after = evaluate(self.path, clock.t, before.particles + dt * flow.velocity, problem)
             if state.weights is None:
                 return Leap(clock, dt, after, jnp.zeros_like(rates), jnp.asarray(num_tries), jnp.asarray(False))
-            increments = after.logdensity + self._log_det(params, t, before.particles, dt) - before.logdensity
-            # Where the density fails a particle has no weight; the run is told by its population.
-            increments = jnp.where(before.alive & ~jnp.isnan(increments), increments, -jnp.inf)
+            increments = _increments(before, after, self._log_det(params, t, before.particles, dt))
             waste = 1 - conditional_ess(log_weights, increments)
             reckoned = 1 - conditional_ess(log_weights, dt * rates)
             wasteful = waste > _MOST_WASTE * jnp.maximum(reckoned, 1e-2)
@@ -286,6 +297,27 @@ class PGPS(AbstractMethod):
 
         return jnp.max(jax.lax.map(one, (params, _on_islands(particles))))
 
+    def repeat(
+        self, key: Array, population: Population, weights: Weights, transport: Transport, problem: Problem
+    ) -> tuple[Population, Weights, Evaluations]:
+        """Take a step again on other particles, as it was: their weights are exact, and the evidence unbiased."""
+        assert self.weighing is not None
+        key_resample, key_moves = jax.random.split(key)
+        t, dt, params = transport.before, transport.dt, transport.params
+
+        def evaluate_after(x: Float[Array, "n dim"]) -> Population:
+            return evaluate(self.path, transport.after, x, problem)
+
+        velocity = jax.vmap(lambda x: self.field.apply(params, t, x))(population.particles)
+        after = evaluate_after(population.particles + dt * velocity)
+        log_det = jax.vmap(lambda x: self.field.log_det(params, t, x, dt))(population.particles)
+        weights = weights.reweighted(_increments(population, after, log_det))
+        weights, indices = weights.resampled(key_resample, self.weighing.resample_below)
+        population, evaluations = self.adjustment.replay(
+            key_moves, transport.moves, after.take(indices), evaluate_after
+        )
+        return population, weights, Evaluations(gradients=1) + evaluations
+
     def doubts(self, trace: Trace) -> list[str]:
         """Training that ended above its threshold."""
         missed = ~trace["converged"]
@@ -316,8 +348,8 @@ def _path_doubts(trace: Trace) -> list[str]:
     shortest = int(np.argmin(trace["dt"]))
     if trace["dt"][shortest] < _SHORTEST_STEP and trace["t"][shortest] < 1:
         doubts.append(
-            f"time steps fell to {trace['dt'][shortest]:.1g} at t = {trace['t'][shortest]:.3g}: there the initial law and "
-            "the target hardly overlap; start from a law that covers the target"
+            f"time steps fell to {trace['dt'][shortest]:.1g} at t = {trace['t'][shortest]:.3g}: there the initial law "
+            "and the target hardly overlap; start from a law that covers the target"
         )
     return doubts
 
@@ -328,6 +360,13 @@ def _check_islands(num_particles: int) -> None:
             f"num_particles must be even and 6 or more for weights, got {num_particles}; they live on two islands, "
             "each of which trains the other's field"
         )
+
+
+def _increments(before: Population, after: Population, log_det: Float[Array, " n"]) -> Float[Array, " n"]:
+    """The exact increments of the log-weights, for a map with this log-determinant."""
+    increments = after.logdensity + log_det - before.logdensity
+    # Where the density fails a particle has no weight; the run is told by its population.
+    return jnp.where(before.alive & ~jnp.isnan(increments), increments, -jnp.inf)
 
 
 def _on_islands(tree: PyTree) -> PyTree:

@@ -98,6 +98,12 @@ class Weights(eqx.Module):
         return jax.vmap(effective_sample_size)(self.on_islands) / self.on_islands.shape[1]
 
     @property
+    def families(self) -> Int[Array, " N"]:
+        """The family of each particle: those that descend from the same first one have the same number."""
+        islands, each = self.ancestors.shape
+        return (self.ancestors + each * jnp.arange(islands)[:, None]).reshape(-1)
+
+    @property
     def num_ancestors(self) -> Int[Array, ""]:
         """How many of the first particles have descendants left."""
         return jnp.sum(self._family_shares > 0)
