@@ -20,6 +20,7 @@ from pgps import (
     Normal,
     Uniform,
     adjustments,
+    exact,
     fields,
     initial,
     methods,
@@ -40,6 +41,14 @@ PATHS: dict[str, paths.AbstractPath] = {
     "shrinkage-center": paths.LogWeightedShrinkage(0.7, 0.3, center=-1.3),
 }
 
+# Fields that least squares fit.
+LINEAR_FIELDS: dict[str, fields.AbstractLinearField] = {
+    "affine": fields.Affine(),
+    "affine-low-rank": fields.Affine(full_up_to=2, rank=2),
+    "additive": fields.Additive(4),
+    "local": fields.Local(3),
+    "kernel": fields.Kernel(5),
+}
 # Fields whose divergence is exact; ESTIMATED_FIELDS have one that is right on average.
 FIELDS: dict[str, fields.AbstractField] = {
     "zero": fields.Zero(),
@@ -52,12 +61,15 @@ FIELDS: dict[str, fields.AbstractField] = {
     "mlp-narrow-standardised": fields.MLP(2, standardise=True),
     "mlp-deep": fields.MLP(5, depth=3),
     "mlp-deep-tanh": fields.MLP(3, depth=2, activation=jnp.tanh, standardise=True),
+    **LINEAR_FIELDS,
+    "selection": fields.Selection((fields.Affine(), fields.Local(2))),
 }
 ESTIMATED_FIELDS: dict[str, fields.AbstractField] = {
     "hutchinson": fields.MLP(5, depth=2, num_probes=2),
     "hutchinson-standardised": fields.MLP(5, depth=3, activation=jnp.tanh, standardise=True, num_probes=1),
 }
 
+# Trainers of any field; trainers.LeastSquares fits LINEAR_FIELDS and selections of them.
 TRAINERS: dict[str, trainers.AbstractTrainer] = {
     "none": trainers.NoTraining(),
     "adam": trainers.Gradient(max_steps=5),
@@ -81,9 +93,13 @@ ADJUSTMENTS: dict[str, adjustments.AbstractAdjustment] = {
     "mala": adjustments.MALA(1e-1, 3),
     "mala-fixed": adjustments.MALA(1e-1, 3, target_acceptance=None),
     "hmc": adjustments.HMC(2e-1, 4, 2),
+    "mala-local": adjustments.MALA(3e-1, 2, precondition=True, mixing=0.3, max_steps=4),
+    "hmc-local": adjustments.HMC(5e-1, 2, precondition=True, jitter=0.5, mixing=0.3, max_steps=4),
 }
 
 METHODS: dict[str, methods.AbstractMethod] = {
+    "exact": exact(conditional_ess=0.9),
+    "exact-geometric": exact(path=paths.Geometric(), field=fields.Affine(), moves=adjustments.MALA(0.3, 2)),
     "paper": paper(0.5, 0.8, max_dt=0.1, width=8, max_training_steps=5, threshold=0, langevin_steps=2),
     "training-free": training_free(0.0, 0.5, dt=0.1, langevin_steps=3, final_langevin_steps=5),
     "langevin": methods.Langevin(1e-2, 20),
@@ -185,7 +201,12 @@ def some_params(field: fields.AbstractField, dim: int) -> PyTree:
     """Parameters of a field, large enough to be far from linear."""
     shapes = eqx.filter_eval_shape(lambda: field.init(jax.random.key(0), dim, jnp.result_type(float)))
     leaves, treedef = jax.tree.flatten(shapes)
-    return jax.tree.unflatten(treedef, [normal_array(*leaf.shape, seed=i) for i, leaf in enumerate(leaves)])
+    is_index = lambda leaf: jnp.issubdtype(leaf.dtype, jnp.integer)  # noqa: E731
+    drawn = [
+        jnp.ones(leaf.shape, leaf.dtype) if is_index(leaf) else normal_array(*leaf.shape, seed=i)
+        for i, leaf in enumerate(leaves)
+    ]
+    return jax.tree.unflatten(treedef, drawn)
 
 
 class HostDensity:

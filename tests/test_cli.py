@@ -115,13 +115,17 @@ def test_a_command_that_cannot_be_parsed(capsys, command, words):
         ("--dt 0.1", ["--dt", "--method paper", "use --method training-free"]),
         ("--method training-free --psi 1", ["--psi", "--method training-free", "use --method paper"]),
         ("--method training-free --dt 0", ["--dt", "0.0"]),
+        ("--method exact --psi 1", ["--psi", "--method exact", "use --method paper"]),
+        ("--method exact --conditional-ess 2", ["--conditional-ess", "2.0"]),
+        ("--method exact --particles 7", ["--particles", "even", "7"]),
         ("--method other", ["--method", "'other'", "training-free"]),
         ("--alph 1", ["--alph"]),
     ],
 )
 @pytest.mark.usefixtures("folder")
 def test_an_option_of_sample_that_is_wrong(capsys, options, words):
-    error = misuse(f"sample target.py:logdensity --dim 2 {options}", capsys)
+    method = "" if "--method" in options else "--method paper"
+    error = misuse(f"sample target.py:logdensity --dim 2 {method} {options}", capsys)
     assert all(word in error for word in words), error
 
 
@@ -234,7 +238,9 @@ def test_sample_passes_its_options_on(capsys, monkeypatch):
     options |= {"max_training_steps": 4, "threshold": 0.5, "langevin_steps": 2, "langevin_every": 0.1}
     options |= {"final_langevin_steps": 9}
     flags = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in options.items())
-    command = "sample target.py:logdensity --shape 2,3 --initial uniform:-1,2 --particles 20 --seed 7 --quiet"
+    command = (
+        "sample target.py:logdensity --method paper --shape 2,3 --initial uniform:-1,2 --particles 20 --seed 7 --quiet"
+    )
     assert "method seen" in misuse(f"{command} {flags} --step-size 0.03", capsys)
     [(function, initial, num_particles, settings)] = calls
     assert function(np.ones(2)) == -4
@@ -254,9 +260,10 @@ def test_an_option_left_out_is_left_to_the_library(capsys, monkeypatch):
         raise ValueError("method seen")
 
     monkeypatch.setattr(pgps, "sample", record)
-    for method in ("paper", "training-free"):
-        misuse(f"sample target.py:logdensity --dim 2 --method {method}", capsys)
-    assert calls == [("left out", pgps.paper(), None), ("left out", pgps.training_free(), None)]
+    for method in ("", "--method exact", "--method paper", "--method training-free"):
+        misuse(f"sample target.py:logdensity --dim 2 {method}", capsys)
+    recipes_called = [pgps.exact(), pgps.exact(), pgps.paper(), pgps.training_free()]
+    assert calls == [("left out", recipe, None) for recipe in recipes_called]
 
 
 @pytest.mark.usefixtures("folder")

@@ -20,12 +20,17 @@ from pgps import recipes, storage
 from pgps.initial import AbstractLaw, Normal, Uniform
 from pgps.methods import PGPS
 
-METHODS: dict[str, Callable[..., PGPS]] = {"paper": recipes.paper, "training-free": recipes.training_free}
+METHODS: dict[str, Callable[..., PGPS]] = {
+    "exact": recipes.exact,
+    "paper": recipes.paper,
+    "training-free": recipes.training_free,
+}
 
 # The recipes' arguments that are options: flag, type, help. Defaults stay with the recipes.
 OPTIONS: dict[str, tuple[str, type, str]] = {
     "alpha": ("--alpha", float, "how far the path spreads the initial law, in [0, 1]"),
     "beta": ("--beta", float, "how far the path shrinks the target at first, in (0, 1]"),
+    "conditional_ess": ("--conditional-ess", float, "share of the particles that each time step keeps effective"),
     "psi": ("--psi", float, "mean distance that particles move in one time step"),
     "max_dt": ("--max-dt", float, "largest time step"),
     "dt": ("--dt", float, "time step"),
@@ -42,6 +47,7 @@ OPTIONS: dict[str, tuple[str, type, str]] = {
 # The parts of a method have names of their own for what the recipes hand to them.
 _FLAGS = {name: flag for name, (flag, _, _) in OPTIONS.items()} | {
     "step_size": "--step-size",
+    "target": "--conditional-ess",
     "num_steps": "--langevin-steps",
     "final_steps": "--final-langevin-steps",
     "every": "--langevin-every",
@@ -158,8 +164,8 @@ def make_method(method: str, given: dict[str, Any]) -> PGPS:
             raise MisuseError(
                 f"{_FLAGS[name]} does not apply to --method {method}; leave it out, or use --method {others}"
             )
-    steps = [given.get(name, allowed[name].default) for name in ("langevin_steps", "final_langevin_steps")]
-    if not any(steps):
+    numbers = [name for name in ("langevin_steps", "final_langevin_steps") if name in allowed]
+    if not any(given.get(name, allowed[name].default) for name in numbers):
         for name in ("langevin_step_size", "langevin_every"):
             if name in given:
                 raise MisuseError(f"{_FLAGS[name]} {given[name]:g} is of no use without steps; add --langevin-steps")

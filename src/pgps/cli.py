@@ -20,7 +20,8 @@ from pgps import reporting
 from pgps.result import PGPSWarning, Status
 
 _SAMPLE_EXAMPLES = """\
-  pgps sample banana.py:logdensity --dim 2 --initial normal:0,3 --psi 0.05 --langevin-steps 10
+  pgps sample banana.py:logdensity --dim 2 --initial normal:0,3
+  pgps sample banana.py:logdensity --dim 2 --method paper --psi 0.05 --langevin-steps 10
   pgps sample banana.py:logdensity --shape 2,3 --method training-free --out runs/banana
 """
 _REPRODUCE_EXAMPLES = """\
@@ -138,7 +139,7 @@ def _add_sample_options(parser: argparse.ArgumentParser) -> None:
         help=particles_help,
         **_UNSET,
     )
-    parser.add_argument("--method", choices=inputs.METHODS, default="paper", help="(default: %(default)s)")
+    parser.add_argument("--method", choices=inputs.METHODS, default="exact", help="(default: %(default)s)")
     group = parser.add_argument_group("options of the method, with the default of each method that has them")
     for name, (flag, kind, text) in inputs.OPTIONS.items():
         metavar, option_help = kind.__name__.upper(), f"{text} ({inputs.option_defaults(name)})"

@@ -5,6 +5,8 @@ from pgps.methods.pgps import PGPS
 
 
 def exact(
+    alpha: float = 1.0,
+    beta: float = 0.3,
     *,
     path: paths.AbstractPath | None = None,
     field: fields.AbstractField | None = None,
@@ -17,8 +19,10 @@ def exact(
     """Exact PGPS: weights, resampling, Metropolis-adjusted moves, and fields that one solve fits.
 
     Args:
-        path: The path p_t; if none is given, that of the paper with alpha = 1 and beta = 0.3, around the initial law's
-            mean. It finds modes that the initial law hardly reaches, where the geometric path loses them.
+        alpha: How far the path spreads the initial law around its mean, in [0, 1].
+        beta: How far the path shrinks the target towards that mean at first, in (0, 1]. Shrinking finds modes that the
+            initial law hardly reaches, where the geometric path, alpha = 0 and beta = 1, loses them.
+        path: Another path p_t, instead of Eq. 5.
         field: The field; if none is given, the best of several linear families at each step, or none where none helps.
         trainer: How it is fitted; by least squares if none is given.
         conditional_ess: The share of the particles that each step keeps effective.
@@ -30,7 +34,7 @@ def exact(
     families = (fields.Affine(), fields.Additive(), fields.Local())
     hmc = adjustments.HMC(0.5, num_leapfrog=None, precondition=True, jitter=0.5, mixing=0.4)
     return PGPS(
-        path=paths.LogWeightedShrinkage(1.0, 0.3) if path is None else path,
+        path=paths.LogWeightedShrinkage(alpha, beta) if path is None else path,
         field=fields.Selection(families) if field is None else field,
         trainer=trainers.LeastSquares() if trainer is None else trainer,
         stepper=steppers.ConditionalESS(conditional_ess),

@@ -13,7 +13,7 @@ from scipy import stats
 
 from helpers import as_arrays, assert_close, assert_covariance, bumpy, normal_array
 from pgps.adjustments import HMC, MALA, AbstractAdjustment, Adjustment, hmc_step, mala_step
-from pgps.adjustments.metropolis import Move
+from pgps.adjustments.metropolis import Move, MoveMemory
 from pgps.density import Population
 
 KEY = jax.random.key(4)
@@ -39,16 +39,20 @@ def move(step: Callable, key: Array, x: Array, density: Callable[[Array], Array]
 
 
 @eqx.filter_jit
-def _adjust(adjustment: AbstractAdjustment, key: Array, x: Array, memory: Array) -> tuple[Array, Array, Adjustment]:
+def _adjust(
+    adjustment: AbstractAdjustment, key: Array, x: Array, memory: MoveMemory, density: Callable[[Array], Array]
+) -> tuple[Array, MoveMemory, Adjustment]:
     t = jnp.ones((), x.dtype)
-    start = evaluate(correlated, x)
-    population, memory, report = adjustment.adjust(key, t, t, start, memory, partial(evaluate, correlated))
+    start = evaluate(density, x)
+    population, memory, report = adjustment.adjust(key, t, t, start, memory, partial(evaluate, density))
     return population.particles, memory, report
 
 
-def adjust(adjustment: AbstractAdjustment, x: Array) -> tuple[Array, Array, Adjustment]:
+def adjust(
+    adjustment: AbstractAdjustment, x: Array, density: Callable[[Array], Array] = correlated
+) -> tuple[Array, MoveMemory, Adjustment]:
     adjustment = as_arrays(adjustment)
-    return _adjust(adjustment, KEY, x, adjustment.init(x.dtype))
+    return _adjust(adjustment, KEY, x, adjustment.init(x.dtype), density)
 
 
 def exact_draws(num: int) -> Array:
@@ -121,11 +125,56 @@ def test_the_target_is_stationary_at_a_large_step_size(adjustment: AbstractAdjus
 )
 def test_the_step_size_is_adapted_to_the_acceptance_rate(kind: type[MALA] | type[HMC], target: float, first: float):
     adapted = kind(step_size=first, num_steps=40, target_acceptance=target)
-    particles, log_step_size, _ = adjust(adapted, exact_draws(40_000))
+    particles, memory, _ = adjust(adapted, exact_draws(40_000))
     # Twenty more moves, with the step size that was found.
-    settled = kind(step_size=float(np.exp(log_step_size)), num_steps=40, target_acceptance=target)
+    settled = kind(step_size=float(np.exp(memory.log_step_size)), num_steps=40, target_acceptance=target)
     _, _, report = adjust(settled, particles)
     assert float(report.acceptance) == pytest.approx(target, abs=0.02)
+
+
+SCALES = np.array([3.0, 0.03])
+
+
+def stretched(x: Array) -> Array:
+    """A Gaussian with standard deviations that differ by a factor of 100."""
+    return -0.5 * jnp.sum((x / jnp.asarray(SCALES, x.dtype)) ** 2)
+
+
+@pytest.mark.parametrize(
+    "adjustment",
+    [MALA(0.5, 10, None, True, 0.4), HMC(1.0, None, 10, None, True, 0.5, 0.4)],
+    ids=["mala", "hmc"],
+)
+def test_moves_of_the_local_width_are_stationary_and_go_far(adjustment: MALA | HMC):
+    draws = jnp.asarray(np.random.default_rng(1).standard_normal((20_000, 2)) * SCALES, jnp.float32)
+    particles, memory, report = adjust(adjustment, draws, stretched)
+    assert_covariance(particles, [0.0, 0.0], np.diag(SCALES**2))
+    assert 0.5 < report.acceptance < 0.99
+    # Ten moves that are about as long as the density is wide, in both coordinates, forget where they began: then
+    # squared distances are those of independent draws, whose mean is known to 1 / sqrt(20,000).
+    assert float(report.covered) == pytest.approx(1.0, abs=0.06)
+    assert np.all(np.abs(np.mean(particles * draws, axis=0)) < 0.1 * SCALES**2)
+    # So fewer will do next time: half as many at the least.
+    assert float(memory.num_steps) == pytest.approx(5)
+    # A Gaussian is equally wide everywhere.
+    assert float(report.width_spread) == pytest.approx(1.0, abs=0.1)
+
+
+@pytest.mark.parametrize(
+    "adjustment",
+    [MALA(1e-5, 1, None, True, 0.4, 6), HMC(1e-3, 1, 1, None, True, 0.5, 0.4, 6)],
+    ids=["mala", "hmc"],
+)
+def test_tiny_steps_ask_for_more_moves_up_to_a_limit(adjustment: MALA | HMC):
+    draws = jnp.asarray(np.random.default_rng(1).standard_normal((500, 2)) * SCALES, jnp.float32)
+    adjustment = as_arrays(adjustment)
+    memory, numbers = adjustment.init(jnp.float32), []
+    for _ in range(5):
+        _, memory, report = _adjust(adjustment, KEY, draws, memory, stretched)
+        numbers.append(int(report.num_steps))
+        assert report.evaluations.gradients == report.num_steps
+    assert numbers == [1, 2, 4, 6, 6]
+    assert float(memory.log_step_size) == pytest.approx(np.log(adjustment.step_size))
 
 
 MOVES = {"mala": partial(mala_step, step_size=0.1), "hmc": partial(hmc_step, step_size=0.5, num_leapfrog=1)}
@@ -191,6 +240,6 @@ def test_several_moves_are_moves_with_keys_of_their_own(adjustment: MALA | HMC):
         acceptances.append(float(made.acceptance))
         log_step_size += acceptances[-1] - float(adjustment.target_acceptance or 0)
     np.testing.assert_allclose(particles, x, atol=1e-4)
-    assert float(memory) == pytest.approx(log_step_size, abs=1e-4)
+    assert float(memory.log_step_size) == pytest.approx(log_step_size, abs=1e-4)
     assert float(report.acceptance) == pytest.approx(np.mean(acceptances), abs=1e-5)
     assert report.num_steps == adjustment.num_steps

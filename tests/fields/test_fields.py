@@ -10,7 +10,8 @@ import pytest
 from jaxtyping import Array, PyTree
 
 from helpers import ESTIMATED_FIELDS, FIELDS, assert_close, normal_array, over, some_params
-from pgps.fields import MLP, AbstractField, Zero
+from pgps.density import Population
+from pgps.fields import MLP, AbstractField, Affine, Selection, Zero
 from pgps.fields.mlp import Layer, MLPParameters
 
 DIM = 4
@@ -22,9 +23,20 @@ def some_particles(dim: int = DIM, num: int = 6) -> Array:
     return jnp.arange(dim) - 1.0 + (1.0 + jnp.arange(dim)) * normal_array(num, dim, seed=3)
 
 
+def population_at(particles: Array) -> Population:
+    """Particles with scores of some density."""
+    zeros = jnp.zeros_like(particles[:, 0])
+    return Population.of(particles, zeros, jnp.sin(particles), zeros)
+
+
 def observed_params(field: AbstractField, dim: int = DIM) -> PyTree:
     """Parameters, after a look at the particles."""
-    return field.observe(some_params(field, dim), some_particles(dim))
+    params, population = some_params(field, dim), population_at(some_particles(dim))
+    if isinstance(field, Selection):
+        # Its trainer lets every family look.
+        seen = [family.observe(own, population) for family, own in zip(field.families, params.params, strict=True)]
+        return params._replace(params=tuple(seen))
+    return field.observe(params, population)
 
 
 def matrices(params: MLPParameters) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -42,6 +54,7 @@ class Examined(NamedTuple):
     told_by_default: tuple[Array, Array]
     divergence: Array
     log_det: Array
+    stretch: Array
 
 
 # The last step is so long that it turns space inside out: the determinant's modulus counts.
@@ -61,6 +74,7 @@ def examine(field: AbstractField, params: PyTree, particles: Array) -> Examined:
             AbstractField.apply_and_divergence(field, params, t, x, key),
             field.divergence(params, t, x),
             jax.vmap(lambda dt: field.log_det(params, t, x, dt))(jnp.array(STEPS)),
+            field.stretch(params, t, x),
         )
 
     return jax.vmap(one)(particles)
@@ -84,6 +98,18 @@ def test_log_det_is_that_of_the_jacobian(field: AbstractField):
     assert_close(result.log_det, jnp.asarray(np.log(np.abs(np.linalg.det(moves)))))
 
 
+@over("field", FIELDS)
+@pytest.mark.usefixtures("x64")
+def test_stretch_bounds_the_jacobian(field: AbstractField):
+    """In the units that the field works in, those of the particles for linear ones."""
+    params = observed_params(field)
+    result = examine(field, params, some_particles())
+    in_use = params.params[int(params.choice)] if isinstance(field, Selection) else params
+    scale = np.asarray(in_use.units.scale) if hasattr(in_use, "units") else np.ones(DIM)
+    norms = np.linalg.norm(np.asarray(result.jacobian) / scale[:, None] * scale, ord=2, axis=(1, 2))
+    assert np.all(np.asarray(result.stretch) >= norms - 1e-10)
+
+
 def test_the_log_det_contract_meets_negative_determinants():
     field = FIELDS["mlp"]
     jacobian = np.asarray(examine(field, observed_params(field), some_particles()).jacobian)
@@ -94,13 +120,14 @@ def test_the_log_det_contract_meets_negative_determinants():
 def test_field_keeps_shapes_and_dtypes(field: AbstractField):
     def run(key: Array, particles: Array) -> tuple[PyTree, PyTree, tuple[Array, Array]]:
         params = field.init(key, 3, jnp.float32)
-        observed = field.observe(params, particles)
+        observed = field.observe(params, population_at(particles))
         return params, observed, field.apply_and_divergence(observed, jnp.asarray(T), particles[0], key)
 
     params, observed, told = eqx.filter_eval_shape(run, jax.random.key(0), jnp.ones((5, 3)))
     assert [(leaf.shape, leaf.dtype) for leaf in told] == [((3,), jnp.float32), ((), jnp.float32)]
     assert jax.tree.structure(observed) == jax.tree.structure(params)
-    assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves((params, observed)))
+    numbers = [leaf for leaf in jax.tree.leaves((params, observed)) if not jnp.issubdtype(leaf.dtype, jnp.integer)]
+    assert all(leaf.dtype == jnp.float32 for leaf in numbers)
 
 
 @pytest.mark.parametrize("width", [2, DIM, 9])
@@ -213,7 +240,7 @@ def test_standardisation_is_not_trained():
 def test_constant_coordinates_are_not_blown_up(constant: float):
     field = MLP(8, standardise=True)
     particles = normal_array(1000, 3).at[:, 1].set(constant)
-    params = field.observe(field.init(jax.random.key(0), 3, jnp.float32), particles)
+    params = field.observe(field.init(jax.random.key(0), 3, jnp.float32), population_at(particles))
     velocity, divergence = examine(field, params, particles).told
     # Weights lie within 1/sqrt(3) and 1/sqrt(8), and the sigmoid's slope below 1/4. With scales near 1 the
     # divergence is below 8 * 3 / (4 sqrt(24)) = 1.2; rounding in the mean of a constant is not a scale.
@@ -225,7 +252,7 @@ def test_plain_network_does_not_look_at_the_particles():
     field = MLP(5)
     params = field.init(jax.random.key(0), DIM, jnp.float32)
     assert params.location is None
-    assert field.observe(params, some_particles()) is params
+    assert field.observe(params, population_at(some_particles())) is params
 
 
 @pytest.mark.parametrize("depth", [1, 2])
@@ -276,3 +303,16 @@ def test_zero_moves_nothing():
 def test_bad_arguments(arguments: dict, error: type[Exception], message: str):
     with pytest.raises(error, match=message):
         MLP(**arguments)
+
+
+# pyright: reportArgumentType=false
+@pytest.mark.parametrize(
+    ("families", "error", "message"),
+    [
+        ((), ValueError, "families must hold at least one field, got none; "),
+        ((Affine(), MLP()), TypeError, "families must .*MLP.*; "),
+    ],
+)
+def test_bad_families(families: tuple, error: type[Exception], message: str):
+    with pytest.raises(error, match=message):
+        Selection(families)

@@ -21,6 +21,7 @@ from helpers import (
     bumpy,
     normal_array,
     over,
+    path_population,
     path_values,
     tree_problem,
     vector_problem,
@@ -233,6 +234,21 @@ def test_evaluation_costs_one_reverse_gradient_per_particle(path: AbstractPath):
     assert (HOST_DENSITY.gradients, HOST_DENSITY.values) == (5, 0)
     known = vector_problem(gaussian)
     assert_close(value, compiled_evaluate(as_arrays(path), jnp.asarray(0.4), particles, known), 1e-5)
+
+
+@pytest.mark.usefixtures("x64")
+def test_retiming_is_a_fresh_evaluation():
+    problem = vector_problem(half_space)
+    early, late = (path_population(problem, t, Geometric()) for t in (0.0, 0.7))
+    assert 0 < np.sum(~np.asarray(late.alive)) < 16
+    assert_close(Geometric().retime(jnp.asarray(0.7), early), late)
+    assert_close(Geometric().retime(jnp.asarray(0.0), late), early)
+    assert LogWeightedShrinkage(0.3, 0.6).retime(jnp.asarray(0.7), early) is None
+
+
+def half_space(x: Array) -> Array:
+    """A density with an edge that some particles are beyond."""
+    return jnp.where(x[0] > -0.5, -0.5 * jnp.sum(x**2), -jnp.inf)
 
 
 def gaussian(x: Array) -> Array:

@@ -1,4 +1,4 @@
-"""Resampling: fair, and never a particle without weight. Weights: the evidence, its error and the genealogy."""
+"""Weights: the evidence, its error and the genealogy, on one island and on two."""
 
 import jax
 import jax.numpy as jnp
@@ -10,71 +10,8 @@ from helpers import normal_array
 from pgps.weights import Weights, effective_sample_size, systematic
 
 KEY = jax.random.key(2)
-
-
-def skewed_weights(num: int, seed: int = 0) -> np.ndarray:
-    weights = np.random.default_rng(seed).exponential(size=num) ** 3
-    return weights / weights.sum()
-
-
-@jax.jit
-def counts_over_keys(log_weights: Array, keys: Array) -> Array:
-    """How often each particle is chosen, for each key (first axis)."""
-    chosen = lambda key: jnp.bincount(systematic(key, log_weights), length=len(log_weights))  # noqa: E731
-    return jax.vmap(chosen)(keys)
-
-
-class TestSystematic:
-    """One comb of N teeth."""
-
-    def test_counts_are_the_nearest_whole_numbers_and_right_on_average(self):
-        W, num_keys = skewed_weights(50), 4000
-        # Unnormalised log-weights do as well.
-        log_weights = jnp.asarray(np.log(W) + 3.0, jnp.float32)
-        counts = np.asarray(counts_over_keys(log_weights, jax.random.split(KEY, num_keys)))
-        assert np.all(counts.sum(axis=1) == 50)
-        assert np.all((counts == np.floor(50 * W)) | (counts == np.ceil(50 * W)))
-        # A count is floor(N W) + Bernoulli(the rest).
-        rest = 50 * W - np.floor(50 * W)
-        error = np.sqrt(rest * (1 - rest) / num_keys)
-        np.testing.assert_array_less(np.abs(counts.mean(axis=0) - 50 * W), 4 * error + 1e-6)
-
-    def test_equal_weights_keep_every_particle(self):
-        for n in (2, 7, 1000):
-            indices = systematic(KEY, jnp.full(n, -3.0))
-            # Rounding may move a tooth over an edge between neighbours, never further.
-            assert np.max(np.abs(np.asarray(indices) - np.arange(n))) <= 1
-            assert len(set(indices.tolist())) >= n - 2
-
-    def test_indices_rise(self):
-        indices = np.asarray(systematic(KEY, jnp.asarray(np.log(skewed_weights(1000)), jnp.float32)))
-        assert np.all(np.diff(indices) >= 0)
-
-    def test_one_particle_with_all_the_weight(self):
-        for i in (0, 3, 9):
-            log_weights = jnp.full(10, -jnp.inf).at[i].set(-5.0)
-            np.testing.assert_array_equal(systematic(KEY, log_weights), i)
-
-    @pytest.mark.parametrize("last", [False, True], ids=["scattered", "also-last"])
-    def test_particles_of_weight_zero_are_never_chosen(self, last: bool):
-        W = skewed_weights(1000, seed=49)
-        W[np.random.default_rng(1).random(1000) < 0.5] = 0
-        if last:
-            W[-20:] = 0
-        with np.errstate(divide="ignore"):
-            log_weights = jnp.asarray(np.log(W), jnp.float32)
-        num_dead = jax.jit(jax.vmap(lambda key: jnp.sum(log_weights[systematic(key, log_weights)] == -jnp.inf)))
-        assert int(jnp.sum(num_dead(jax.random.split(jax.random.key(1), 6000)))) == 0
-
-    def test_the_first_tooth_finds_a_particle_with_weight(self, monkeypatch: pytest.MonkeyPatch):
-        monkeypatch.setattr(jax.random, "uniform", lambda *_: jnp.float32(0))
-        log_weights = jnp.where(jnp.arange(10) < 5, -jnp.inf, 0.0)
-        assert np.min(np.asarray(systematic(KEY, log_weights))) == 5
-
-    def test_the_last_tooth_finds_a_particle_with_weight(self, monkeypatch: pytest.MonkeyPatch):
-        monkeypatch.setattr(jax.random, "uniform", lambda *_: jnp.float32(1 - 2**-24))
-        log_weights = jnp.where(jnp.arange(1000) < 995, 0.0, -jnp.inf)
-        assert np.max(np.asarray(systematic(KEY, log_weights))) < 995
+# Effective shares below which to resample: they are 1 at most.
+ALWAYS, NEVER = 2.0, 0.0
 
 
 @pytest.mark.usefixtures("x64")
@@ -103,10 +40,10 @@ class TestWeights:
         """After it weights are equal, so that the next factor is a plain mean over the chosen particles."""
         first, second = normal_array(30), normal_array(30, seed=1)
         before = Weights.equal(30, jnp.dtype(float)).reweighted(first)
-        weights, indices = before.resampled(KEY, jnp.asarray(True))
+        weights, indices = before.resampled(KEY, ALWAYS)
         np.testing.assert_allclose(np.exp(weights.log_weights), 1 / 30)
-        np.testing.assert_array_equal(indices, systematic(KEY, first))
-        np.testing.assert_array_equal(weights.ancestors, indices)
+        np.testing.assert_array_equal(indices, systematic(jax.random.split(KEY, 1)[0], first))
+        np.testing.assert_array_equal(weights.ancestors, indices[None])
         assert weights.num_ancestors == len(set(indices.tolist()))
         after = weights.reweighted(second[indices])
         w, v = np.exp(np.asarray(first)), np.exp(np.asarray(second[indices]))
@@ -114,7 +51,7 @@ class TestWeights:
 
     def test_no_resampling_changes_nothing(self):
         before = Weights.equal(30, jnp.dtype(float)).reweighted(normal_array(30))
-        after, indices = before.resampled(KEY, jnp.asarray(False))
+        after, indices = before.resampled(KEY, NEVER)
         np.testing.assert_array_equal(indices, np.arange(30))
         jax.tree.map(np.testing.assert_array_equal, after, before)
 
@@ -122,16 +59,16 @@ class TestWeights:
         weights, chain = Weights.equal(30, jnp.dtype(float)), np.arange(30)
         for seed in range(3):
             weights, indices = weights.reweighted(normal_array(30, seed=seed)).resampled(
-                jax.random.fold_in(KEY, seed), jnp.asarray(True)
+                jax.random.fold_in(KEY, seed), ALWAYS
             )
             chain = chain[np.asarray(indices)]
-        np.testing.assert_array_equal(weights.ancestors, chain)
+        np.testing.assert_array_equal(weights.ancestors, chain[None])
         assert weights.num_ancestors == len(set(chain.tolist()))
 
     def test_error_by_its_formula(self):
-        weights, _ = Weights.equal(30, jnp.dtype(float)).reweighted(normal_array(30)).resampled(KEY, jnp.asarray(True))
+        weights, _ = Weights.equal(30, jnp.dtype(float)).reweighted(normal_array(30)).resampled(KEY, ALWAYS)
         weights = weights.reweighted(normal_array(30, seed=1))
-        W, ancestors = np.exp(np.asarray(weights.log_weights)), np.asarray(weights.ancestors)
+        W, ancestors = np.exp(np.asarray(weights.log_weights)), np.asarray(weights.ancestors)[0]
         shares = np.array([W[ancestors == e].sum() for e in range(30)])
         assert 1 < np.sum(shares > 0) < 30
         expected = np.sqrt(np.sum((shares - 1 / 30) ** 2))
@@ -139,7 +76,7 @@ class TestWeights:
 
     def test_one_family_has_an_error_near_1(self):
         alone = Weights.equal(30, jnp.dtype(float)).reweighted(jnp.zeros(30).at[3].set(1e3))
-        weights, _ = alone.resampled(KEY, jnp.asarray(True))
+        weights, _ = alone.resampled(KEY, ALWAYS)
         assert weights.num_ancestors == 1
         assert float(weights.log_evidence_error) == pytest.approx(np.sqrt(29 / 30), rel=1e-10)
 
@@ -167,6 +104,83 @@ class TestWeights:
         exact = np.sqrt((np.trapezoid(normal(grid, 0.6, 0.8) ** 2 / normal(grid, 0, 1), grid) - 1) / 300)
         assert relative.std() == pytest.approx(exact, rel=4 * 0.03)
         assert np.sqrt(np.mean(error**2)) == pytest.approx(exact, rel=0.05)
+
+
+def on_two_islands(*increments: np.ndarray) -> Weights:
+    """Equal weights on two islands, after these increments."""
+    weights = Weights.equal(increments[0].size, jnp.dtype(float), islands=2)
+    for increment in increments:
+        weights = weights.reweighted(jnp.asarray(increment))
+    return weights
+
+
+@pytest.mark.usefixtures("x64")
+class TestIslands:
+    """Two islands: weighed and resampled each for itself, and averaged."""
+
+    def test_evidence_is_the_mean_of_both_and_weights_are_joint(self):
+        first, second = np.array(normal_array(20)), np.array(normal_array(20, seed=1))
+        # The second island has about seven times the evidence of the first.
+        first[10:] += 2.0
+        weights = on_two_islands(first, second)
+        w = np.exp(first + second)
+        np.testing.assert_allclose(np.exp(weights.log_evidences), [w[:10].mean(), w[10:].mean()], rtol=1e-12)
+        assert float(weights.log_evidence) == pytest.approx(np.log(w.mean()), abs=1e-12)
+        np.testing.assert_allclose(np.exp(weights.log_weights), w / w.sum(), rtol=1e-12)
+        assert float(weights.ess) == pytest.approx(w.sum() ** 2 / (w**2).sum(), rel=1e-12)
+        shares = [v.sum() ** 2 / (v**2).sum() / 10 for v in (w[:10], w[10:])]
+        np.testing.assert_allclose(weights.effective_shares, shares, rtol=1e-12)
+
+    def test_an_island_without_weight(self):
+        increments = np.asarray(normal_array(20)).copy()
+        increments[:10] = -np.inf
+        weights = on_two_islands(increments)
+        w = np.exp(increments)
+        for key in (None, *jax.random.split(KEY, 3)):
+            if key is not None:
+                weights, indices = weights.resampled(key, ALWAYS)
+                assert np.all(np.asarray(indices[10:]) >= 10)
+                weights = weights.reweighted(jnp.zeros(20))
+            assert float(weights.log_evidence) == pytest.approx(np.log(w.mean()), abs=1e-12)
+            assert np.all(np.exp(weights.log_weights[:10]) == 0)
+            assert float(jnp.sum(jnp.exp(weights.log_weights[10:]))) == pytest.approx(1)
+            # One of two estimates is 0: the mean is off by as much as itself.
+            assert float(weights.log_evidence_error) == pytest.approx(1, rel=0.2)
+            assert np.isfinite(weights.ess)
+
+    def test_error_is_the_larger_of_families_and_islands(self):
+        increments = np.asarray(normal_array(20))
+        by_families = lambda w: np.sqrt(np.sum((w / w.sum() - 1 / 20) ** 2))  # noqa: E731
+        # The same weights on both: islands agree, and what is left is the error of importance sampling.
+        agreeing = np.tile(increments[:10], 2)
+        assert float(on_two_islands(agreeing).log_evidence_error) == pytest.approx(by_families(np.exp(agreeing)))
+        # Evidences of 1 and e: their mean has a standard error of half their difference.
+        apart = np.repeat([0.0, 1.0], 10)
+        expected = (np.e - 1) / 2 / ((np.e + 1) / 2)
+        assert float(on_two_islands(apart).log_evidence_error) == pytest.approx(expected)
+        # Both at once: the larger one.
+        both = on_two_islands(increments + 2 * apart)
+        means = np.exp(increments + 2 * apart).reshape(2, 10).mean(axis=1)
+        assert float(both.log_evidence_error) >= abs(means[0] - means[1]) / means.sum() - 1e-12
+
+    def test_resampling_stays_within_islands(self):
+        increments = np.array(2 * normal_array(20))
+        increments[10:] = 0.01 * increments[10:] + 3.0
+        before = on_two_islands(increments)
+        after, indices = before.resampled(KEY, 0.5)
+        # The first island needs it, the second does not.
+        assert float(before.effective_shares[0]) < 0.5 < float(before.effective_shares[1])
+        assert np.all(np.asarray(indices[:10]) < 10)
+        assert len(set(indices[:10].tolist())) < 10
+        np.testing.assert_array_equal(indices[10:], np.arange(10, 20))
+        np.testing.assert_allclose(np.exp(after.on_islands[0]), 0.1)
+        np.testing.assert_array_equal(after.on_islands[1], before.on_islands[1])
+        np.testing.assert_array_equal(after.ancestors.reshape(-1), indices % 10)
+        np.testing.assert_array_equal(after.log_evidences, before.log_evidences)
+        assert after.num_ancestors == len(set(indices.tolist()))
+        both, indices = before.resampled(KEY, ALWAYS)
+        np.testing.assert_array_equal(np.asarray(indices) >= 10, np.arange(20) >= 10)
+        assert float(both.log_evidence) == pytest.approx(float(before.log_evidence))
 
 
 def test_effective_sample_size():

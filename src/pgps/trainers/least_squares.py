@@ -8,8 +8,11 @@ The last third of the particles is held out. The strength lambda with the larges
 
     R^2 = 1 - var(r) / var(d/dt ln p_t),
 
-is used for a second solve with all particles. Where no R^2 is worth having, the coefficients are 0: the field moves
-nothing, and particles are carried by weights and moves alone.
+is used for a second solve with all particles. Families compete by what a long step would leave of the held-out particles:
+the conditional effective sample size of weights exp(h r), with h = 1 / sd(d/dt ln p_t). Unlike R^2 it sees a few
+particles that a field leaves behind, in the arms or the tails of a density, whose weights would grow and grow. Where no
+family does clearly better than none, the coefficients are 0: the field moves nothing, and particles are carried by
+weights and moves alone.
 """
 
 from typing import NamedTuple
@@ -23,6 +26,7 @@ from pgps.density import Population
 from pgps.fields.base import AbstractField
 from pgps.fields.linear import AbstractLinearField, LinearParameters
 from pgps.fields.selection import Chosen, Selection
+from pgps.steppers.conditional_ess import conditional_ess
 from pgps.trainers.base import AbstractTrainer, Training
 
 
@@ -74,12 +78,12 @@ class LeastSquares(AbstractTrainer):
                 self._solve(family, own, population, log_weights)
                 for family, own in zip(field.families, params.params, strict=True)
             ]
-            r2s = jnp.stack([r2 for _, r2 in fits])
-            best = jnp.argmax(r2s)
-            return Chosen(tuple(own for own, _ in fits), best), None, self._report(r2s[best])
+            r2s, shares = (jnp.stack(values) for values in zip(*[fit[1:] for fit in fits], strict=True))
+            best = jnp.argmax(shares)
+            return Chosen(tuple(fit[0] for fit in fits), best), None, self._report(r2s[best])
         if not isinstance(field, AbstractLinearField):
             raise TypeError(f"LeastSquares fits linear fields, got {_checks.show(field)}; use trainers.Gradient for it")
-        params, r2 = self._solve(field, params, population, log_weights)
+        params, r2, _ = self._solve(field, params, population, log_weights)
         return params, None, self._report(r2)
 
     def _report(self, r2: Scalar) -> Training:
@@ -91,8 +95,8 @@ class LeastSquares(AbstractTrainer):
         params: LinearParameters,
         population: Population,
         log_weights: Float[Array, " n"],
-    ) -> tuple[LinearParameters, Scalar]:
-        """The coefficients, and the held-out R^2 that chose them."""
+    ) -> tuple[LinearParameters, Scalar, Scalar]:
+        """The coefficients, the held-out R^2 that chose them, and the share that a long step would leave effective."""
         params = field.observe(params, population)
         rows = _rows(field, params, population, log_weights)
         cut = 2 * len(rows.rates) // 3
@@ -102,9 +106,14 @@ class LeastSquares(AbstractTrainer):
         r2s = jax.vmap(lambda coefficients: _r2(held_out, coefficients))(candidates)
         best = jnp.argmax(r2s)
         [coefficients] = _ridge(_normalised(rows, slice(None)), ridges[best][None])
-        worthwhile = (r2s[best] >= self.least_r2) & jnp.all(jnp.isfinite(coefficients))
-        coefficients = jnp.where(worthwhile, coefficients, 0.0)
-        return params._replace(coefficients=coefficients), jnp.where(worthwhile, r2s[best], 0.0)
+        none = jnp.zeros_like(coefficients)
+        share, share_of_none = _share_left(held_out, candidates[best]), _share_left(held_out, none)
+        worthwhile = (r2s[best] >= self.least_r2) & (share > share_of_none) & jnp.all(jnp.isfinite(coefficients))
+        return (
+            params._replace(coefficients=jnp.where(worthwhile, coefficients, none)),
+            jnp.where(worthwhile, r2s[best], 0.0),
+            jnp.where(worthwhile, share, share_of_none),
+        )
 
 
 def _rows(
@@ -149,6 +158,14 @@ def _r2(rows: Samples, coefficients: Float[Array, " features"]) -> Scalar:
     residuals = rows.rates + rows.features @ coefficients
     r2 = 1 - _variance(residuals, rows.weights) / _variance(rows.rates, rows.weights)
     return jnp.where(jnp.isfinite(r2), r2, -jnp.inf)
+
+
+def _share_left(rows: Samples, coefficients: Float[Array, " features"]) -> Scalar:
+    """The conditional effective sample size of a step that would halve it or so, were there no field."""
+    spread = jnp.sqrt(_variance(rows.rates, rows.weights))
+    horizon = jnp.where(spread > 0, 1 / spread, 0.0)
+    share = conditional_ess(jnp.log(rows.weights), horizon * (rows.rates + rows.features @ coefficients))
+    return jnp.where(jnp.isfinite(share), share, 0.0)
 
 
 def _variance(values: Float[Array, " n"], weights: Float[Array, " n"]) -> Scalar:

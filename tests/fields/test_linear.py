@@ -1,0 +1,63 @@
+"""Linear fields: the residual that least squares see is that of the field."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jaxtyping import Array
+
+from helpers import LINEAR_FIELDS, assert_close, normal_array, over, some_params
+from pgps.density import Population
+from pgps.fields import AbstractLinearField, Affine
+
+T = jnp.asarray(0.3)
+
+
+def some_population(num: int, dim: int) -> Population:
+    """Particles whose coordinates have locations and scales of their own, and scores."""
+    particles = jnp.arange(dim) - 1.0 + (1.0 + jnp.arange(dim)) * normal_array(num, dim, seed=3)
+    zeros = jnp.zeros(num)
+    return Population.of(particles, zeros, normal_array(num, dim, seed=4), zeros)
+
+
+@eqx.filter_jit
+def residuals(field: AbstractLinearField, population: Population) -> tuple[Array, Array]:
+    """What coefficients make of the features, and score . phi + div phi by autodiff."""
+    params = field.observe(some_params(field, population.particles.shape[1]), population)
+
+    def one(x: Array, score: Array) -> tuple[Array, Array]:
+        apply = lambda x: field.apply(params, T, x)  # noqa: E731
+        return field.features(params, x, score) @ params.coefficients, score @ apply(x) + jnp.trace(
+            jax.jacfwd(apply)(x)
+        )
+
+    return jax.vmap(one)(population.particles, population.score)
+
+
+@over("field", LINEAR_FIELDS)
+@pytest.mark.usefixtures("x64")
+def test_features_are_those_of_the_residual(field: AbstractLinearField):
+    by_features, by_autodiff = residuals(field, some_population(12, 3))
+    assert np.std(by_autodiff) > 0.1
+    assert_close(by_features, by_autodiff)
+
+
+@pytest.mark.usefixtures("x64")
+def test_a_few_particles_have_principal_directions_of_length_one():
+    """With fewer particles than coordinates they are found on the side of the particles."""
+    field, population = Affine(full_up_to=2, rank=3), some_population(6, 10)
+    params = field.observe(field.init(jax.random.key(0), 10, jnp.float64), population)
+    points = np.asarray(params.units.enter(population.particles))
+    assert_close(params.basis.T @ params.basis, jnp.eye(3))
+    # They hold as much of the variance as the leading singular values do.
+    held = np.sum((points @ np.asarray(params.basis)) ** 2)
+    assert held == pytest.approx(np.sum(np.linalg.svd(points)[1][:3] ** 2))
+
+
+@over("field", LINEAR_FIELDS)
+def test_fresh_fields_move_nothing(field: AbstractLinearField):
+    x = jnp.ones(3)
+    params = field.init(jax.random.key(0), 3, jnp.float32)
+    assert not np.any(field.apply(params, T, x))
+    assert field.stretch(params, T, x) == 0

@@ -1,0 +1,198 @@
+"""Exact PGPS: weights by their formula, evidence without bias, maps that do not fold, and what it says of itself."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jaxtyping import Array, Scalar
+
+import pgps
+from helpers import assert_close, vector_problem
+from pgps import adjustments, fields, paths, steppers, targets, trainers
+from pgps.density import Problem
+from pgps.fields.linear import LinearParameters
+from pgps.methods import PGPS
+from pgps.methods.base import State
+from pgps.weights import Weighing
+
+KEY = jax.random.key(5)
+PATH = paths.LogWeightedShrinkage(0.5, 0.6)
+NEVER = Weighing(resample_below=0.0)
+
+
+def unmoved(**parts) -> PGPS:
+    """PGPS with weights, without resampling and without moves, so that all that happens is the flow."""
+    usual = {"path": PATH, "stepper": steppers.Fixed(0.01), "adjustment": adjustments.NoAdjustment(), "weighing": NEVER}
+    return PGPS(**(usual | parts))
+
+
+@eqx.filter_jit
+def one_step(method: PGPS, problem: Problem, num_particles: int) -> tuple[State, State]:
+    before = method.init(KEY, problem, num_particles)
+    return before, method.step(KEY, before, problem)[0]
+
+
+def increments_of(state: State) -> np.ndarray:
+    """Log-weights that began as equal ones and were never resampled, before they were normalised."""
+    weights = state.weights
+    assert weights is not None
+    each = weights.on_islands.shape[1]
+    return np.asarray(weights.on_islands + weights.log_evidences[:, None] + np.log(each))
+
+
+@pytest.mark.usefixtures("x64")
+def test_increments_by_autodiff():
+    problem, field = vector_problem(dim=2), fields.Local(2)
+    trainer = trainers.LeastSquares(least_r2=0.0)
+    before, after = one_step(unmoved(field=field, trainer=trainer), problem, 40)
+    t, dt = jnp.zeros(()), after.clock.t
+    assert 0 < dt <= 0.01
+    x = before.population.particles.reshape(2, 20, 2)
+
+    @jax.jit
+    def by_hand(params: LinearParameters, x: Array) -> tuple[Array, Array]:
+        def one(x: Array) -> tuple[Array, Array]:
+            move = lambda x: x + dt * field.apply(params, t, x)  # noqa: E731
+            log_det = jnp.log(jnp.abs(jnp.linalg.det(jax.jacrev(move)(x))))
+            log_path = lambda t, x: PATH.logdensity(t, x, problem)  # noqa: E731
+            return move(x), log_path(dt, move(x)) + log_det - log_path(t, x)
+
+        return jax.vmap(one)(x)
+
+    on_island = lambda i: jax.tree.map(lambda leaf: leaf[i], after.memory.params)  # noqa: E731
+    moved, increments = zip(*[by_hand(on_island(i), x[i]) for i in range(2)], strict=True)
+    assert np.std(moved[0] - x[0]) > 1e-4
+    assert_close(after.population.particles, jnp.concatenate(moved))
+    np.testing.assert_allclose(increments_of(after), np.stack(increments), rtol=0, atol=1e-10)
+    # Each island's field is fitted to the other's particles.
+    for island, other in ((0, slice(20, 40)), (1, slice(0, 20))):
+        fresh = jax.tree.map(lambda leaf, i=island: leaf[i], before.memory.params)
+        params, *_ = eqx.filter_jit(trainer.fit)(
+            KEY, t, before.population.take(jnp.arange(40)[other]), field, fresh, None
+        )
+        assert np.any(params.coefficients)
+        assert_close(params.coefficients, on_island(island).coefficients, 1e-8)
+
+
+@pytest.mark.usefixtures("x64")
+def test_without_field_and_moves_it_is_importance_sampling():
+    problem = vector_problem(dim=2)
+    method = unmoved(
+        path=paths.Geometric(), field=fields.Zero(), trainer=trainers.NoTraining(), stepper=steppers.Fixed(0.25)
+    )
+    result = pgps.sample(problem.logdensity_fn, problem.initial, key=KEY, num_particles=40, method=method)
+    key_init, _ = jax.random.split(KEY)
+    x = problem.draw(jax.random.split(key_init)[0], 40)
+    assert_close(result.particles, x)
+    log_ratios = np.asarray(jax.vmap(lambda x: problem.log_target(x) - problem.log_initial(x))(x))
+    w = np.exp(log_ratios)
+    assert result.log_evidence == pytest.approx(np.log(w.mean()), abs=1e-12)
+    normalised = np.exp(result.log_weights - np.max(result.log_weights))
+    np.testing.assert_allclose(normalised / normalised.sum(), w / w.sum(), rtol=1e-10)
+    assert result.ess == pytest.approx(w.sum() ** 2 / np.sum(w**2))
+    # Both ends of the path are known at every particle: it stands still, and nothing more is evaluated.
+    assert result.num_evaluations.gradients == 40
+
+
+class Waves(fields.AbstractField):
+    """A field of fixed waves, so steep that a step of the usual length would fold the space many times."""
+
+    def init(self, key, dim, dtype) -> None:
+        return None
+
+    def apply(self, params: None, t: Scalar, x: Array) -> Array:
+        return 1e3 * jnp.sin(20 * x)
+
+
+@pytest.mark.usefixtures("x64")
+def test_a_field_that_would_fold_the_space_shortens_the_step():
+    field = Waves()
+    method = unmoved(field=field, trainer=trainers.NoTraining(), stepper=steppers.Fixed(0.5))
+    before, after = one_step(method, vector_problem(dim=2), 20)
+    steepest = np.max(np.abs(2e4 * np.cos(20 * np.asarray(before.population.particles))))
+    # Half of where it folds, or up to two halvings below.
+    assert 0.5 / 4.01 < float(after.clock.t) * steepest <= 0.5 + 1e-9
+    increments = increments_of(after)
+    assert np.all(np.isfinite(increments))
+    assert np.ptp(increments) > 0.01
+    # So that the order along an axis is kept, for neighbours a hair's breadth apart.
+    x = before.population.particles[:, 0]
+    move = lambda x: x + after.clock.t * field.apply(None, jnp.zeros(()), x)  # noqa: E731
+    assert np.all(np.asarray(move(x + 1e-6) > move(x)))
+
+
+def two_modes(x: Array) -> Array:
+    """0.3 N(-2, 0.5^2) + 0.7 N(1.5, 0.7^2), times 5."""
+    z, logpdf = x[0], jax.scipy.stats.norm.logpdf
+    parts = jnp.array([jnp.log(0.3) + logpdf(z, -2.0, 0.5), jnp.log(0.7) + logpdf(z, 1.5, 0.7)])
+    return jnp.log(5.0) + jax.nn.logsumexp(parts)
+
+
+@pytest.mark.filterwarnings("ignore::pgps.PGPSWarning")
+def test_the_evidence_is_unbiased():
+    results = pgps.sample_many(two_modes, pgps.Normal(shape=(1,)), keys=jax.random.split(KEY, 40), num_particles=60)
+    relative = np.exp([result.log_evidence for result in results]) / 5
+    error = relative.std(ddof=1) / np.sqrt(len(relative))
+    # Sixty particles know it to some tenths: a bias would show.
+    assert 0.002 < error < 0.1
+    assert abs(relative.mean() - 1) < 4 * error
+    # The error that is told is about the spread, known to 1 / sqrt(2 * 39) = 11 %, and errs on the side of caution.
+    told = np.sqrt(np.mean([result.log_evidence_error**2 for result in results]))
+    assert 0.6 < told / relative.std(ddof=1) < 3
+    # Weighted means, too: 0.3 * -2 + 0.7 * 1.5 = 0.45.
+    ratios = [np.average(r.particles[:, 0], weights=np.exp(r.log_weights - np.max(r.log_weights))) for r in results]
+    products = relative * np.asarray(ratios)
+    assert abs(products.mean() - 0.45) < 4 * products.std(ddof=1) / np.sqrt(len(products))
+    assert all(len(r.trace["t"]) > 2 for r in results)
+
+
+@pytest.mark.filterwarnings("ignore::pgps.PGPSWarning")
+def test_nine_modes_are_found_in_proportion():
+    target, initial = targets.nine_gaussians()
+    for result in pgps.sample_many(target, initial, keys=jax.random.split(KEY, 3), num_particles=1000):
+        assert result.log_evidence_error < 0.2
+        assert abs(result.log_evidence) <= 4 * result.log_evidence_error
+        weights = np.exp(result.log_weights - np.max(result.log_weights))
+        masses = np.bincount(target.nearest_mode(result.particles), weights / weights.sum(), minlength=9)
+        # Independent draws would have sqrt(p (1 - p) / N); families and weights about double it.
+        np.testing.assert_allclose(masses, 1 / 9, atol=5 * 2 * np.sqrt(8 / 81 / 1000))
+
+
+def test_a_funnel_is_doubted():
+    target, initial = targets.funnel(3)
+    with pytest.warns(pgps.PGPSWarning, match="times as wide around some particles as around others"):
+        pgps.sample(target, initial, key=KEY, num_particles=200)
+
+
+@pytest.mark.filterwarnings("ignore::pgps.PGPSWarning")
+def test_a_far_target_is_found_or_doubted():
+    law = pgps.Normal(100.0, 0.01, shape=(1,))
+    for result in pgps.sample_many(
+        law.logdensity, pgps.Normal(shape=(1,)), keys=jax.random.split(KEY, 2), num_particles=100
+    ):
+        right = abs(result.log_evidence or np.inf) < 5 * (result.log_evidence_error or 0.0)
+        assert right or result.warnings
+
+
+@pytest.mark.parametrize("num_particles", [5, 7, 4, 2])
+def test_islands_need_an_even_number_of_particles(num_particles: int):
+    traced = []
+    with pytest.raises(
+        ValueError, match=f"num_particles must be even and 6 or more for weights, got {num_particles}; "
+    ):
+        pgps.sample(
+            lambda x: traced.append(x) or -jnp.sum(x**2),
+            pgps.Normal(shape=(1,)),
+            key=KEY,
+            num_particles=num_particles,
+        )
+    # It was looked at by the checks, with shapes alone, and not evaluated.
+    assert all(isinstance(x, jax.core.Tracer) for x in traced)
+
+
+def test_moves_that_shift_the_law_are_refused():
+    with pytest.raises(TypeError, match=r"adjustment must be MALA, HMC or NoAdjustment with weights, got Langevin"):
+        pgps.exact(moves=adjustments.Langevin())
+    with pytest.raises(ValueError, match=r"resample_below must lie in \[0, 1\], got 1.5; "):
+        pgps.exact(resample_below=1.5)

@@ -1,0 +1,162 @@
+"""Least squares: exact where the truth is in the span, nothing where there is none, and blind to held-out luck."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jaxtyping import Array, PyTree
+
+from helpers import LINEAR_FIELDS, as_arrays, normal_array, over, path_population
+from pgps import Normal
+from pgps.density import Population, Problem
+from pgps.fields import MLP, AbstractField, Additive, Affine, Kernel, Local, Selection
+from pgps.initial import FullNormal
+from pgps.paths import Geometric
+from pgps.trainers import LeastSquares, Training, residual
+from pgps.trainers.residual import evaluate_field
+
+KEY = jax.random.key(0)
+T = 0.3
+NUM = 240
+FAMILIES = Selection((Affine(), Additive(), Local()))
+
+
+@eqx.filter_jit
+def _fit(
+    field: AbstractField, population: Population, log_weights: Array | None, trainer: LeastSquares
+) -> tuple[PyTree, Training, Array]:
+    """The fitted parameters, the report and the residuals."""
+    t, particles = jnp.asarray(T), population.particles
+    params = field.init(KEY, particles.shape[1], particles.dtype)
+    params, _, training = trainer.fit(KEY, t, population, field, params, trainer.init(params), log_weights)
+    return params, training, residual(*evaluate_field(field, params, t, particles, KEY), population)
+
+
+def fit(
+    field: AbstractField, population: Population, log_weights: Array | None = None
+) -> tuple[Any, Training, np.ndarray]:
+    params, training, residuals = _fit(field, population, log_weights, as_arrays(LeastSquares()))
+    return params, training, np.asarray(residuals)
+
+
+def correlated() -> Population:
+    """Particles on the way between two Gaussians with correlations of their own."""
+    target = FullNormal(jnp.array([1.0, -2.0]), jnp.array([[0.3, 0.5], [0.5, 1.5]]))
+    problem = Problem.of(target.logdensity, FullNormal(jnp.zeros(2), jnp.array([[2.0, -0.6], [-0.6, 1.0]])))
+    return path_population(problem, T, Geometric(), normal_array(NUM, 2) * jnp.array([1.2, 0.8]) + 0.2)
+
+
+def bimodal() -> Population:
+    """Particles on the way to two modes in each of two independent coordinates."""
+    target = lambda x: jnp.sum(jnp.logaddexp(-2 * (x - 1.5) ** 2, -2 * (x + 1.5) ** 2))  # noqa: E731
+    return path_population(Problem.of(target, Normal(shape=(2,))), T, Geometric(), normal_array(NUM, 2))
+
+
+def noise(num: int, seed: int) -> Population:
+    """Particles whose rates have nothing to do with where they are."""
+    x = normal_array(num, 2, seed=seed)
+    return Population.of(x, jnp.zeros(num), -x, normal_array(num, seed=1000 + seed))
+
+
+@pytest.mark.usefixtures("x64")
+class TestAffine:
+    """One program: the affine field, at as many particles."""
+
+    def test_gaussians_are_in_its_span(self):
+        population = correlated()
+        _, training, residuals = fit(Affine(), population, jnp.zeros(NUM))
+        rates = np.var(population.time_derivative)
+        assert rates > 0.5
+        # What is left is what the weakest ridge, 1e-5, holds back.
+        assert np.var(residuals) < 1e-4 * rates
+        assert float(training.r2) > 0.999
+        assert float(training.loss) == pytest.approx(1 - float(training.r2))
+
+    def test_noise_gives_no_field(self):
+        params, training, _ = fit(Affine(), noise(NUM, 0), jnp.zeros(NUM))
+        assert not np.any(params.coefficients)
+        assert training.r2 == 0
+
+    def test_particles_without_weight_are_ignored(self):
+        population = correlated()
+        out = np.arange(NUM) % 5 == 2
+        log_weights = jnp.where(out, -jnp.inf, 0.3 * normal_array(NUM, seed=7))
+        params, training, _ = fit(Affine(), population, log_weights)
+        for value in (1e3, np.nan, np.inf):
+            spoilt = eqx.tree_at(
+                lambda p: (p.score, p.time_derivative),
+                population,
+                (population.score.at[out].set(value), population.time_derivative.at[out].set(-value)),
+            )
+            again, report, _ = fit(Affine(), spoilt, log_weights)
+            np.testing.assert_allclose(again.coefficients, params.coefficients, rtol=1e-9)
+            assert float(report.r2) == pytest.approx(float(training.r2), rel=1e-9)
+
+
+@pytest.mark.usefixtures("x64")
+def test_more_features_than_particles_do_not_seem_to_help():
+    """Of noise, a hundred features explain forty particles entirely, but not the twenty that were held out."""
+    populations = [noise(60, seed) for seed in range(40)]
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *populations)
+
+    @jax.jit
+    @jax.vmap
+    def run(population: Population) -> tuple[Array, Array]:
+        params, training, _ = _fit(Kernel(100), population, None, LeastSquares())
+        return training.r2, params.coefficients
+
+    r2s, coefficients = map(np.asarray, run(stacked))
+    # By luck alone R^2 reaches 0.1 now and then: twenty particles know a share to about 1 / sqrt(20).
+    assert np.mean(r2s > 0) < 0.2
+    assert np.mean(r2s) < 0.05
+    np.testing.assert_array_equal(np.any(coefficients != 0, axis=1), r2s > 0)
+
+
+@pytest.mark.usefixtures("x64")
+def test_selection_takes_the_family_that_fits():
+    chosen = [fit(FAMILIES, population) for population in (correlated(), bimodal(), noise(NUM, 3))]
+    assert [int(params.choice) for params, *_ in chosen[:2]] == [0, 1]
+    assert [float(training.r2) > 0.9 for _, training, _ in chosen] == [True, True, False]
+    for _, training, residuals in chosen[:2]:
+        assert np.std(residuals) < 0.5
+        assert training.converged
+    params, training, _ = chosen[2]
+    assert training.r2 == 0
+    assert not np.any(params.params[int(params.choice)].coefficients)
+
+
+@over("field", LINEAR_FIELDS | {"selection": FAMILIES})
+@pytest.mark.usefixtures("x64")
+def test_every_linear_field_keeps_structures_and_dtypes(field: AbstractField):
+    def run(population: Population) -> tuple[PyTree, PyTree, Training]:
+        params = field.init(KEY, 2, population.particles.dtype)
+        fitted, _, training = LeastSquares().fit(KEY, jnp.asarray(T), population, field, params, None)
+        return params, fitted, training
+
+    before, after, training = eqx.filter_eval_shape(run, noise(16, 0))
+    shapes = lambda tree: jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), tree)  # noqa: E731
+    assert shapes(after) == shapes(before)
+    assert [jnp.shape(leaf) for leaf in training] == 4 * [()]
+
+
+def test_other_fields_are_refused():
+    with pytest.raises(TypeError, match=r"LeastSquares fits linear fields, got .*MLP.*; use trainers.Gradient"):
+        LeastSquares().fit(KEY, jnp.asarray(T), noise(8, 0), MLP(4), None, None)
+
+
+# pyright: reportArgumentType=false
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"ridges": ()}, TypeError, r"ridges must be a tuple of numbers, got \(\); "),
+        ({"ridges": 0.1}, TypeError, "ridges must be a tuple of numbers, got 0.1; "),
+        ({"ridges": (0.1, 0.0)}, ValueError, "ridges must be positive, got 0.0; "),
+        ({"least_r2": 1.5}, ValueError, r"least_r2 must lie in \[0, 1\], got 1.5; "),
+    ],
+)
+def test_bad_arguments(arguments: dict, error: type[Exception], message: str):
+    with pytest.raises(error, match=message):
+        LeastSquares(**arguments)
