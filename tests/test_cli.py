@@ -238,10 +238,8 @@ def test_sample_passes_its_options_on(capsys, monkeypatch):
     options |= {"max_training_steps": 4, "threshold": 0.5, "langevin_steps": 2, "langevin_every": 0.1}
     options |= {"final_langevin_steps": 9}
     flags = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in options.items())
-    command = (
-        "sample target.py:logdensity --method paper --shape 2,3 --initial uniform:-1,2 --particles 20 --seed 7 --quiet"
-    )
-    assert "method seen" in misuse(f"{command} {flags} --step-size 0.03", capsys)
+    command = "sample target.py:logdensity --shape 2,3 --initial uniform:-1,2 --particles 20 --seed 7 --quiet"
+    assert "method seen" in misuse(f"{command} --method paper {flags} --step-size 0.03", capsys)
     [(function, initial, num_particles, settings)] = calls
     assert function(np.ones(2)) == -4
     assert eqx.tree_equal(initial, pgps.Uniform(-1.0, 2.0, shape=(2, 3)))

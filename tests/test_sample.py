@@ -93,7 +93,8 @@ class TestResult:
         assert trace["t"][-1] == 1.0
         np.testing.assert_allclose(trace["dt"].sum(), 1.0, rtol=1e-6)
         assert set(trace) == {
-            "t", "dt", "loss", "training_steps", "converged", "field_norm", "adjustment_steps", "acceptance"
+            "t", "dt", "loss", "training_steps", "converged", "field_norm", "adjustment_steps", "acceptance", "covered",
+            "width_spread", "faults"
         }  # fmt: skip
         assert len({len(values) for values in trace.values()}) == 1
 

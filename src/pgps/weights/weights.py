@@ -34,13 +34,16 @@ class Weights(eqx.Module):
     log_evidences: Float[Array, " islands"]
     """The log evidence as each island has it."""
     ancestors: Int[Array, "islands n"]
+    credits: Float[Array, " islands"]
+    """How much each island's estimate of the evidence counts; they sum to 1."""
 
     @classmethod
     def equal(cls, num_particles: int, dtype: jnp.dtype, islands: int = 1) -> "Weights":
         """Equal weights, before anything has happened."""
         each = num_particles // islands
         log_weights = jnp.full((islands, each), -jnp.log(each), dtype)
-        return cls(log_weights, jnp.zeros(islands, dtype), jnp.tile(jnp.arange(each), (islands, 1)))
+        ancestors = jnp.tile(jnp.arange(each), (islands, 1))
+        return cls(log_weights, jnp.zeros(islands, dtype), ancestors, jnp.full(islands, 1 / islands, dtype))
 
     def reweighted(self, increments: Float[Array, " N"]) -> "Weights":
         """After log-weight increments; their weighted mean is a factor of an island's evidence."""
@@ -50,7 +53,7 @@ class Weights(eqx.Module):
         totals = jax.nn.logsumexp(log_weights, axis=1)
         # An island without any weight left has no evidence, and its particles stay without weight.
         shift = jnp.where(totals == -jnp.inf, 0.0, totals)
-        return Weights(log_weights - shift[:, None], self.log_evidences + totals, self.ancestors)
+        return Weights(log_weights - shift[:, None], self.log_evidences + totals, self.ancestors, self.credits)
 
     def resampled(self, key: Array, below: Scalar | float) -> tuple["Weights", Int[Array, " N"]]:
         """Equal weights on each island whose effective share has fallen below this; also the chosen particles."""
@@ -65,27 +68,37 @@ class Weights(eqx.Module):
         log_weights = jnp.where(needed[:, None], -jnp.log(each).astype(self.on_islands.dtype), self.on_islands)
         ancestors = jnp.take_along_axis(self.ancestors, chosen, axis=1)
         indices = chosen + each * jnp.arange(islands)[:, None]
-        return Weights(log_weights, self.log_evidences, ancestors), indices.reshape(-1)
+        return Weights(log_weights, self.log_evidences, ancestors, self.credits), indices.reshape(-1)
+
+    def credited(self) -> "Weights":
+        """The same with each island credited by the precision of its evidence, as far as its genealogy tells."""
+        precisions = 1 / jnp.maximum(self._family_variances, jnp.finfo(self.credits.dtype).eps)
+        return eqx.tree_at(lambda weights: weights.credits, self, precisions / jnp.sum(precisions))
 
     @property
     def log_weights(self) -> Float[Array, " N"]:
-        """Normalised log-weights of all particles; an island counts by its evidence."""
-        return (self.on_islands + jax.nn.log_softmax(self.log_evidences)[:, None]).reshape(-1)
+        """Normalised log-weights of all particles; an island counts by its evidence and its credit."""
+        return (self.on_islands + jnp.log(self._island_shares)[:, None]).reshape(-1)
 
     @property
     def log_evidence(self) -> Scalar:
         """The log of the islands' mean evidence."""
-        return jax.nn.logsumexp(self.log_evidences) - jnp.log(len(self.log_evidences))
+        return jax.nn.logsumexp(self.log_evidences, b=self.credits)
 
     @property
     def log_evidence_error(self) -> Scalar:
         """The standard error of the log evidence: by the genealogy, or by the islands' spread if that is larger."""
-        deviations = self._family_shares - 1 / self.ancestors.shape[1]
-        shares = jax.nn.softmax(self.log_evidences)
-        by_families = jnp.sum(shares**2 * jnp.sum(deviations**2, axis=1))
-        islands = len(shares)
-        by_islands = jnp.sum((shares - 1 / islands) ** 2) * islands / max(islands - 1, 1)
+        shares, islands = self._island_shares, len(self.credits)
+        by_families = shares**2 @ self._family_variances
+        gaps = jnp.where(shares > 0, self.log_evidences - self.log_evidence, 0.0)
+        by_islands = shares @ gaps**2 / max(islands - 1, 1)
         return jnp.sqrt(jnp.maximum(by_families, by_islands))
+
+    @property
+    def disagreement(self) -> Scalar:
+        """By how many standard errors the islands' log evidences are apart, at most."""
+        gap = jnp.max(self.log_evidences) - jnp.min(self.log_evidences)
+        return gap / jnp.sqrt(jnp.maximum(jnp.sum(self._family_variances), jnp.finfo(gap.dtype).eps))
 
     @property
     def ess(self) -> Scalar:
@@ -114,3 +127,12 @@ class Weights(eqx.Module):
         return jax.vmap(lambda log_weights, family: jax.ops.segment_sum(jnp.exp(log_weights), family, each))(
             self.on_islands, self.ancestors
         )
+
+    @property
+    def _family_variances(self) -> Float[Array, " islands"]:
+        """The relative variance of each island's evidence, by its genealogy."""
+        return jnp.sum((self._family_shares - 1 / self.ancestors.shape[1]) ** 2, axis=1)
+
+    @property
+    def _island_shares(self) -> Float[Array, " islands"]:
+        return jax.nn.softmax(self.log_evidences + jnp.log(self.credits))
