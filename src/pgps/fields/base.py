@@ -55,4 +55,4 @@ class AbstractField(eqx.Module):
 def norm_bound(matrix: Float[Array, "dim dim"]) -> Scalar:
     """A bound on a matrix's spectral norm: the geometric mean of its largest row and column sums."""
     sizes = jnp.abs(matrix)
-    return jnp.sqrt(jnp.max(jnp.sum(sizes, axis=0)) * jnp.max(jnp.sum(sizes, axis=1)))
+    return jnp.sqrt(jnp.max(jnp.sum(sizes, axis=0), initial=0.0) * jnp.max(jnp.sum(sizes, axis=1), initial=0.0))

@@ -10,8 +10,8 @@ The last third of the particles is held out. The strength lambda with the larges
 
 is used for a second solve with all particles. Families compete by what a long step would leave of the held-out
 particles: the conditional effective sample size of weights exp(h r), with h = 1 / sd(d/dt ln p_t). Unlike R^2 it sees
-a few particles that a field leaves behind, in the arms or the tails of a density, whose weights would grow and grow. Where no
-family does clearly better than none, the coefficients are 0: the field moves nothing, and particles are carried by
+a few particles that a field leaves behind, in the arms or the tails of a density, whose weights would grow and grow.
+Where no family does better than none, the coefficients are 0: the field moves nothing, and particles are carried by
 weights and moves alone.
 """
 
