@@ -121,7 +121,7 @@ def test_nothing_is_evaluated_beyond_the_moves(moves: MALA | HMC):
     method = TemperedSMC(ConditionalESS(0.8), moves)
     result = pgps.sample(density, pgps.Normal(shape=(2,)), key=KEYS[0], num_particles=num, method=method)
     jax.effects_barrier()
-    calls_per_move = moves.num_leapfrog if isinstance(moves, HMC) else 1
+    calls_per_move = (moves.num_leapfrog or 1) if isinstance(moves, HMC) else 1
     total = int(result.trace["adjustment_steps"].sum())
     assert total == moves.num_steps * len(result.trace["t"])
     assert density.gradients == result.num_evaluations.gradients == num * (1 + calls_per_move * total)

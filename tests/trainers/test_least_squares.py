@@ -106,7 +106,7 @@ def test_more_features_than_particles_do_not_seem_to_help():
     @jax.vmap
     def run(population: Population) -> tuple[Array, Array]:
         params, training, _ = _fit(Kernel(100), population, None, LeastSquares())
-        return training.r2, params.coefficients
+        return jnp.asarray(training.r2), params.coefficients
 
     r2s, coefficients = map(np.asarray, run(stacked))
     # By luck alone R^2 reaches 0.1 now and then: twenty particles know a share to about 1 / sqrt(20).
