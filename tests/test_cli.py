@@ -266,7 +266,8 @@ def test_an_option_left_out_is_left_to_the_library(capsys, monkeypatch):
 
 @pytest.mark.usefixtures("folder")
 def test_doubts_are_never_lost(capsys):
-    command = "sample target.py:logdensity --dim 2 --particles 50 --max-training-steps 1 --psi 1 --out new --quiet"
+    command = "sample target.py:logdensity --dim 2 --particles 50 --method paper --max-training-steps 1 --psi 1"
+    command += " --out new --quiet"
     assert main(command.split()) == 0
     captured = capsys.readouterr()
     assert captured.out == f"{Path('new/report.html')}\n"

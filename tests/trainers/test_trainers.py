@@ -280,7 +280,8 @@ def test_every_trainer_keeps_structures_and_dtypes(trainer: AbstractTrainer):
     assert_keeps_structures_and_dtypes(trainer, FIELD)
 
 
-@over("field", FIELDS | ESTIMATED_FIELDS)
+# A selection holds the number of its choice, for which there is no gradient: least squares fit it.
+@over("field", {name: field for name, field in (FIELDS | ESTIMATED_FIELDS).items() if name != "selection"})
 def test_every_field_can_be_trained(field: AbstractField):
     assert_keeps_structures_and_dtypes(Gradient(max_steps=5), field)
 
