@@ -156,7 +156,7 @@ def two_modes(x: Array) -> Array:
 
 @pytest.mark.filterwarnings("ignore::pgps.PGPSWarning")
 def test_fresh_particles_have_an_unbiased_evidence():
-    result = pgps.sample(two_modes, pgps.Normal(shape=(1,)), key=KEY, num_particles=200)
+    result = pgps.sample(two_modes, pgps.Normal(shape=(1,)), key=KEY)
     fresh = result.draw(jax.random.key(8), 40_001)
     assert fresh.particles.shape == (40_001, 1)
     assert fresh.log_evidence_error is not None
@@ -201,9 +201,9 @@ def test_nine_modes_are_found_in_proportion():
 
 
 def test_a_funnel_is_doubted():
-    target, initial = targets.funnel(3)
+    target, initial = targets.funnel()
     with pytest.warns(pgps.PGPSWarning, match="times as wide around some particles as around others"):
-        pgps.sample(target, initial, key=KEY, num_particles=200)
+        pgps.sample(target, initial, key=KEY)
 
 
 @pytest.mark.parametrize("num_particles", [5, 7, 4, 2])
