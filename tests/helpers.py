@@ -4,6 +4,7 @@ A new path, field, trainer, stepper, adjustment, method or law is one line in it
 small, so that a test over a whole family is fast. Laws are made when asked for: they have the test's dtype.
 """
 
+import os
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeVar
@@ -31,6 +32,9 @@ from pgps import (
     training_free,
 )
 from pgps.density import Population, Problem
+
+# Data sets are not part of the repository.
+needs_files = pytest.mark.skipif("PGPS_DATA_DIR" not in os.environ, reason="PGPS_DATA_DIR names no data")
 
 PATHS: dict[str, paths.AbstractPath] = {
     "geometric": paths.Geometric(),

@@ -1,7 +1,5 @@
 """The log-Gaussian Cox process: its density is SciPy's, and the pines' log evidence is the published one."""
 
-import os
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,11 +10,9 @@ import scipy.special
 import scipy.stats
 
 import pgps
-from helpers import assert_close, normal_array
+from helpers import assert_close, needs_files, normal_array
 from pgps import adjustments, methods
 from pgps.targets import LogGaussianCox, cox, log_gaussian_cox
-
-needs_files = pytest.mark.skipif("PGPS_DATA_DIR" not in os.environ, reason="PGPS_DATA_DIR names no data")
 
 COUNTS = np.array([[0, 2, 1], [3, 0, 0], [1, 1, 5]])
 

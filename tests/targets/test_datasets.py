@@ -2,7 +2,6 @@
 
 import gzip
 import hashlib
-import os
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,9 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from helpers import needs_files
 from pgps.targets import Dataset, datasets, load_dataset, load_table, partition, split, standardise
-
-needs_files = pytest.mark.skipif("PGPS_DATA_DIR" not in os.environ, reason="PGPS_DATA_DIR names no data")
 
 SONAR = "0.1,0.2,R\n0.3,0.4,M\n0.5,0.6,M\n"
 GLASS = "1,1.5,13.6,1\n2,1.6,13.8,7\n3,1.4,13.7,7\n"

@@ -1,6 +1,5 @@
 """Logistic regression: its density is NumPy's, and Sonar's log evidence is the published one."""
 
-import os
 from typing import Any
 
 import jax
@@ -11,11 +10,9 @@ import scipy.integrate
 import scipy.stats
 
 import pgps
-from helpers import assert_close, normal_array
+from helpers import assert_close, needs_files, normal_array
 from pgps import adjustments, methods
 from pgps.targets import LogisticRegression, sonar
-
-needs_files = pytest.mark.skipif("PGPS_DATA_DIR" not in os.environ, reason="PGPS_DATA_DIR names no data")
 
 
 def some_target(num: int = 12, dim: int = 3, prior_scale: float = 1.7) -> LogisticRegression:

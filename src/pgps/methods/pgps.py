@@ -230,9 +230,8 @@ class PGPS(AbstractMethod):
         """Choose dt and move; with weights also weigh, and halve a step that proves too long."""
         t, before = state.clock.t, state.population
         rates = residual(flow.velocity, flow.divergence, before)
-        log_weights = jnp.zeros_like(rates) if state.weights is None else state.weights.log_weights
         if state.weights is None:
-            dt = self.stepper.time_step(t, flow.velocity, rates, log_weights)
+            dt = self.stepper.time_step(t, flow.velocity, rates, jnp.zeros_like(rates))
         else:
             assert self.weighing is not None
             first, second = state.weights.on_islands
@@ -260,7 +259,7 @@ class PGPS(AbstractMethod):
             num_tries = 0
             if after is None:
                 after, num_tries = evaluate(self.path, clock.t, before.particles, problem), 1
-            increments = jnp.where(before.alive, after.logdensity - before.logdensity, -jnp.inf)
+            increments = _increments(before, after, jnp.zeros_like(rates))
             return Leap(clock, dt, after, increments, jnp.asarray(num_tries), jnp.asarray(False))
 
         def move(dt: Scalar) -> Leap:
