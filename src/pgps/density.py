@@ -5,9 +5,10 @@ functions of one flat vector. `Population` is a set of particles together with a
 them gives: ln p_t, its score and its time derivative, so that nobody has to pay for them again.
 """
 
+import abc
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
@@ -15,6 +16,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree, Scalar
 
 from pgps.initial import AbstractLaw
+
+T = TypeVar("T")
 
 
 class Structure(eqx.Module):
@@ -75,6 +78,25 @@ def _index(flat: int, shape: tuple[int, ...]) -> str:
     return f"[{','.join(reversed(digits))}]"
 
 
+class AbstractStochasticDensity(eqx.Module):
+    """A log-density that can be estimated without bias, and cheaply, on data that a key chooses.
+
+    Methods that are right on average with estimates (Langevin, SGLD, SVGD, PFG, and PGPS without weights) take a new
+    one at every evaluation. All others, whose accepting and weighing need the density itself, call it.
+    """
+
+    per_particle: eqx.AbstractVar[bool]
+    """Whether each particle has an estimate of its own; else all particles share one."""
+
+    @abc.abstractmethod
+    def __call__(self, particle: PyTree) -> Scalar:
+        """The log-density of one particle."""
+
+    @abc.abstractmethod
+    def estimate(self, key: Array) -> Callable[[PyTree], Scalar]:
+        """A random function whose mean over keys is the log-density."""
+
+
 class Problem(eqx.Module):
     """The two ends of a path: the initial law p0 and the target p1, both on flat vectors."""
 
@@ -96,6 +118,11 @@ class Problem(eqx.Module):
     def log_target(self, x: Float[Array, " dim"]) -> Scalar:
         """ln p1(x) up to a constant: the user's log-density."""
         return _flat_inside(x, self.structure, self.logdensity_fn)
+
+    def estimated(self, key: Array) -> "Problem":
+        """The same problem with an estimate in place of its target, which must be stochastic."""
+        assert isinstance(self.logdensity_fn, AbstractStochasticDensity)
+        return eqx.tree_at(lambda problem: problem.logdensity_fn, self, self.logdensity_fn.estimate(key))
 
     def draw(self, key: Array, num_particles: int) -> Float[Array, "n dim"]:
         """Draw particles from the initial law."""
@@ -202,7 +229,29 @@ def _all_finite(rows: Float[Array, "n dim"]) -> Bool[Array, " n"]:
     return jnp.sum(0 * rows, axis=-1) == 0
 
 
-def evaluate_target(particles: Float[Array, "n dim"], problem: Problem) -> Population:
-    """Evaluate the target alone, for methods that follow no path: the time derivative is 0."""
-    values, scores = jax.vmap(jax.value_and_grad(problem.log_target))(particles)
+def map_particles(
+    function: Callable[[Float[Array, " dim"], Problem], T],
+    particles: Float[Array, "n dim"],
+    problem: Problem,
+    key: Array | None,
+) -> T:
+    """Apply `function(x, problem)` to every particle; with a key, to an estimate of a target that offers such."""
+    density = problem.logdensity_fn
+    if key is None or not isinstance(density, AbstractStochasticDensity):
+        return jax.vmap(lambda x: function(x, problem))(particles)
+    if density.per_particle:
+        keys = jax.random.split(key, len(particles))
+        return jax.vmap(lambda x, key: function(x, problem.estimated(key)))(particles, keys)
+    problem = problem.estimated(key)
+    return jax.vmap(lambda x: function(x, problem))(particles)
+
+
+def evaluate_target(particles: Float[Array, "n dim"], problem: Problem, key: Array | None = None) -> Population:
+    """Evaluate the target alone, for methods that follow no path: the time derivative is 0.
+
+    With a key a stochastic target is estimated.
+    """
+    values, scores = map_particles(
+        lambda x, problem: jax.value_and_grad(problem.log_target)(x), particles, problem, key
+    )
     return Population.of(particles, values, scores, jnp.zeros_like(values))

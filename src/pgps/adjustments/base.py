@@ -1,16 +1,20 @@
 """The interface of an adjustment."""
 
 import abc
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import equinox as eqx
 from jaxtyping import Array, Float, Int, PyTree, Scalar
 
 from pgps.density import Evaluations, Population
 
-Evaluate = Callable[[Float[Array, "n dim"]], Population]
-"""Evaluates p_t, at the time that an adjustment works at, for every particle."""
+
+class Evaluate(Protocol):
+    """Evaluates p_t, at the time that an adjustment works at, for every particle."""
+
+    def __call__(self, particles: Float[Array, "n dim"], key: Array | None = None, /) -> Population:
+        """With a key a stochastic target is estimated; Metropolis-adjusted moves need it as it is, and pass none."""
+        ...
 
 
 class Adjustment(NamedTuple):

@@ -54,7 +54,9 @@ class Langevin(AbstractAdjustment):
 
         def move(k: Int[Array, ""], population: Population) -> Population:
             key_k = jax.random.fold_in(key, k)
-            return evaluate(langevin_step(key_k, population.particles, population.score, self.step_size))
+            particles = langevin_step(key_k, population.particles, population.score, self.step_size)
+            # A stochastic target is estimated by what is left of the key: noise takes it whole.
+            return evaluate(particles, jax.random.fold_in(key_k, 1))
 
         num_steps = self._steps_due(before, t)
         population = jax.lax.fori_loop(0, num_steps, move, population)

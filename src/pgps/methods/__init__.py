@@ -6,6 +6,7 @@ from pgps.methods.langevin import Langevin
 from pgps.methods.mala import MALA
 from pgps.methods.pfg import PFG, functional_gradient
 from pgps.methods.pgps import PGPS
+from pgps.methods.sgld import SGLD
 from pgps.methods.smc import TemperedSMC
 from pgps.methods.svgd import SVGD
 
@@ -13,6 +14,7 @@ __all__ = [
     "MALA",
     "PFG",
     "PGPS",
+    "SGLD",
     "SVGD",
     "AbstractMethod",
     "AnnealedLangevin",

@@ -11,7 +11,7 @@ from jaxtyping import Array, Scalar
 from pgps import _checks
 from pgps.adjustments.langevin import langevin_step
 from pgps.density import Problem, evaluate_target
-from pgps.methods.base import AbstractMethod, Row, State, Trace, begin_on_target, proceed
+from pgps.methods.base import AbstractMethod, Row, State, Trace, begin_on_target, estimation_key, proceed
 
 
 class AnnealedLangevin(AbstractMethod):
@@ -46,7 +46,7 @@ class AnnealedLangevin(AbstractMethod):
 
     def init(self, key: Array, problem: Problem, num_particles: int) -> State:
         """Particles from the initial law."""
-        return begin_on_target(key, problem, num_particles)
+        return begin_on_target(key, problem, num_particles, stochastic=True)
 
     def step(self, key: Array, state: State, problem: Problem) -> tuple[State, Row]:
         """One Langevin step at the temperature that is due."""
@@ -54,7 +54,7 @@ class AnnealedLangevin(AbstractMethod):
         # A step of size T delta on ln p1 / T.
         score = state.population.score / temperature
         particles = langevin_step(key, state.population.particles, score, temperature * self.step_size)
-        state = proceed(state, evaluate_target(particles, problem), self.num_steps)
+        state = proceed(state, evaluate_target(particles, problem, estimation_key(key)), self.num_steps)
         return state, {"t": state.clock.t, "temperature": temperature}
 
     def _temperature(self, state: State) -> Scalar:

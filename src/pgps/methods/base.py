@@ -3,6 +3,7 @@
 import abc
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int, PyTree
@@ -54,10 +55,22 @@ class AbstractMethod(eqx.Module):
         """What in a run's trace should make its user wary, one sentence each."""
 
 
-def begin_on_target(key: Array, problem: Problem, num_particles: int, memory: PyTree = None) -> State:
-    """The first state of a method that follows no path: particles of the initial law, evaluated at the target."""
+def estimation_key(key: Array) -> Array:
+    """The key by which a step, or a beginning, estimates a stochastic target."""
+    # Far from the numbers that steps fold in themselves.
+    return jax.random.fold_in(key, 2**31)
+
+
+def begin_on_target(
+    key: Array, problem: Problem, num_particles: int, memory: PyTree = None, *, stochastic: bool = False
+) -> State:
+    """The first state of a method that follows no path: particles of the initial law, evaluated at the target.
+
+    `stochastic` says whether the method can do with estimates of the target.
+    """
+    key_estimate = estimation_key(key) if stochastic else None
     return State(
-        population=evaluate_target(problem.draw(key, num_particles), problem),
+        population=evaluate_target(problem.draw(key, num_particles), problem, key_estimate),
         clock=Clock.start(problem.structure.dtype),
         num_steps=jnp.asarray(0),
         evaluations=Evaluations(gradients=1),

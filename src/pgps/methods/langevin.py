@@ -5,7 +5,7 @@ from jaxtyping import Array
 from pgps import _checks
 from pgps.adjustments.langevin import langevin_step
 from pgps.density import Problem, evaluate_target
-from pgps.methods.base import AbstractMethod, Row, State, Trace, begin_on_target, proceed
+from pgps.methods.base import AbstractMethod, Row, State, Trace, begin_on_target, estimation_key, proceed
 
 
 class Langevin(AbstractMethod):
@@ -30,12 +30,12 @@ class Langevin(AbstractMethod):
 
     def init(self, key: Array, problem: Problem, num_particles: int) -> State:
         """Particles from the initial law."""
-        return begin_on_target(key, problem, num_particles)
+        return begin_on_target(key, problem, num_particles, stochastic=True)
 
     def step(self, key: Array, state: State, problem: Problem) -> tuple[State, Row]:
         """One Langevin step; the clock shows the share of the steps that are done."""
         particles = langevin_step(key, state.population.particles, state.population.score, self.step_size)
-        state = proceed(state, evaluate_target(particles, problem), self.num_steps)
+        state = proceed(state, evaluate_target(particles, problem, estimation_key(key)), self.num_steps)
         return state, {"t": state.clock.t}
 
     def doubts(self, trace: Trace) -> list[str]:

@@ -42,7 +42,7 @@ class MALA(AbstractMethod):
     def step(self, key: Array, state: State, problem: Problem) -> tuple[State, Row]:
         """One move; the clock shows the share of the steps that are done."""
         step_size = jnp.exp(state.memory)
-        move = mala_step(key, state.population, step_size, lambda x: evaluate_target(x, problem))
+        move = mala_step(key, state.population, step_size, lambda x, key=None: evaluate_target(x, problem, key))
         log_step_size = state.memory
         if self.target_acceptance is not None:
             log_step_size += (move.acceptance - self.target_acceptance) / (state.num_steps + 1.0) ** _FADING

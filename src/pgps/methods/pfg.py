@@ -22,7 +22,7 @@ from pgps import _checks
 from pgps.density import Population, Problem, evaluate_target
 from pgps.fields.base import AbstractField
 from pgps.fields.mlp import MLP
-from pgps.methods.base import AbstractMethod, Row, State, Trace, begin_on_target, proceed
+from pgps.methods.base import AbstractMethod, Row, State, Trace, begin_on_target, estimation_key, proceed
 from pgps.trainers.gradient import Gradient
 
 # The least eigenvalue of H, as a share of the largest: between modes the target curves the other way.
@@ -86,7 +86,7 @@ class PFG(AbstractMethod):
         """Particles from the initial law, and a field trained on them."""
         key_particles, key_field, key_train = jax.random.split(key, 3)
         params = self.field.init(key_field, problem.structure.dim, problem.structure.dtype)
-        state = begin_on_target(key_particles, problem, num_particles)
+        state = begin_on_target(key_particles, problem, num_particles, stochastic=True)
         first = eqx.tree_at(lambda trainer: trainer.max_steps, self.trainer, self.first_training_steps)
         population, _ = self._preconditioned(state.population)
         params, trainer, _ = first.fit(
@@ -101,7 +101,7 @@ class PFG(AbstractMethod):
         params, trainer, training = self.trainer.fit(key, t, population, self.field, *state.memory)
         velocity = jax.vmap(lambda x: self.field.apply(params, t, x))(population.particles) @ back
         particles = state.population.particles + self.step_size * velocity
-        state = proceed(state, evaluate_target(particles, problem), self.num_steps, Memory(params, trainer))
+        state = proceed(state, evaluate_target(particles, problem, estimation_key(key)), self.num_steps, Memory(params, trainer))
         row = {
             "t": state.clock.t,
             "loss": training.loss,

@@ -34,7 +34,7 @@ from pgps.adjustments.mala import MALA
 from pgps.adjustments.none import NoAdjustment
 from pgps.density import Evaluations, Population, Problem
 from pgps.fields.base import AbstractField
-from pgps.methods.base import TRANSPORT, AbstractMethod, Row, State, Trace
+from pgps.methods.base import TRANSPORT, AbstractMethod, Row, State, Trace, estimation_key
 from pgps.methods.smc import weight_doubts
 from pgps.paths.base import AbstractPath, evaluate
 from pgps.steppers.base import AbstractStepper, Clock
@@ -146,7 +146,9 @@ class PGPS(AbstractMethod):
             _check_islands(num_particles)
             weights = Weights.equal(num_particles, dtype, ISLANDS)
         return State(
-            population=evaluate(self.path, clock.t, problem.draw(key_particles, num_particles), problem),
+            population=evaluate(
+                self.path, clock.t, problem.draw(key_particles, num_particles), problem, self._estimation_key(key)
+            ),
             clock=clock,
             num_steps=jnp.asarray(0),
             evaluations=Evaluations(gradients=1),
@@ -159,7 +161,7 @@ class PGPS(AbstractMethod):
         key_train, key_adjust = jax.random.split(key)
         params, trainer, training = self._train(key_train, state)
         flow = self._flow(key_train, state, params)
-        leap = self._leap(state, params, flow, problem)
+        leap = self._leap(key, state, params, flow, problem)
         population, weights, row = leap.population, None, {}
 
         if self.weighing is not None:
@@ -182,7 +184,7 @@ class PGPS(AbstractMethod):
             leap.clock.t,
             population,
             state.memory.adjustment,
-            lambda x: evaluate(self.path, leap.clock.t, x, problem),
+            lambda x, key=None: evaluate(self.path, leap.clock.t, x, problem, key),
         )
 
         row = row | {
@@ -226,7 +228,7 @@ class PGPS(AbstractMethod):
         moving = evaluate_field(self.field, params, t, _first(particles), key)
         return Flow(*jax.tree.map(lambda leaf: jnp.concatenate([leaf, jnp.zeros_like(leaf)]), moving))
 
-    def _leap(self, state: State, params: PyTree, flow: Flow, problem: Problem) -> Leap:
+    def _leap(self, key: Array, state: State, params: PyTree, flow: Flow, problem: Problem) -> Leap:
         """Choose dt and move; with weights also weigh, and halve a step that proves too long."""
         t, before = state.clock.t, state.population
         rates = residual(flow.velocity, flow.divergence, before)
@@ -240,7 +242,8 @@ class PGPS(AbstractMethod):
 
         def leap(dt: Scalar, num_tries: Int[Array, ""] | int) -> Leap:
             clock, dt = state.clock.advance(dt)
-            after = evaluate(self.path, clock.t, before.particles + dt * flow.velocity, problem)
+            particles = before.particles + dt * flow.velocity
+            after = evaluate(self.path, clock.t, particles, problem, self._estimation_key(key))
             if state.weights is None:
                 return Leap(clock, dt, after, jnp.zeros_like(rates), jnp.asarray(num_tries), jnp.asarray(False))
             increments = _increments(before, after, self._log_det(params, t, before.particles, dt))
@@ -275,6 +278,10 @@ class PGPS(AbstractMethod):
 
         return jax.lax.cond(jnp.any(flow.velocity != 0), move, stand_still, dt)
 
+    def _estimation_key(self, key: Array) -> Array | None:
+        """The key that estimates a stochastic target; weights need the target itself."""
+        return estimation_key(key) if self.weighing is None else None
+
     def _trusted(self, leap: Leap) -> Scalar:
         """The longest step to try next: longer than the last one, if that was right at the first try."""
         return jnp.where(leap.num_tries == 0, 1.0, jnp.where(leap.num_tries == 1, _GROWTH, 1.0) * leap.dt)
@@ -296,8 +303,8 @@ class PGPS(AbstractMethod):
         key_resample, key_moves = jax.random.split(key)
         t, dt, params = transport.before, transport.dt, transport.params
 
-        def evaluate_after(x: Float[Array, "n dim"]) -> Population:
-            return evaluate(self.path, transport.after, x, problem)
+        def evaluate_after(x: Float[Array, "n dim"], key: Array | None = None) -> Population:
+            return evaluate(self.path, transport.after, x, problem, key)
 
         velocity = jax.vmap(lambda x: self.field.apply(params, t, x))(population.particles)
         after = evaluate_after(population.particles + dt * velocity)

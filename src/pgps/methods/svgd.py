@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, Int, Scalar
 
 from pgps import _checks
 from pgps.density import Problem, evaluate_target
-from pgps.methods.base import AbstractMethod, Row, State, Trace, begin_on_target, proceed
+from pgps.methods.base import AbstractMethod, Row, State, Trace, begin_on_target, estimation_key, proceed
 
 # Entries of the kernel that exist at once.
 _MOST_ENTRIES = 2**21
@@ -50,7 +50,7 @@ class SVGD(AbstractMethod):
 
     def init(self, key: Array, problem: Problem, num_particles: int) -> State:
         """Particles from the initial law."""
-        return begin_on_target(key, problem, num_particles)
+        return begin_on_target(key, problem, num_particles, stochastic=True)
 
     def step(self, key: Array, state: State, problem: Problem) -> tuple[State, Row]:
         """One step along phi; the clock shows the share of the steps that are done."""
@@ -58,7 +58,7 @@ class SVGD(AbstractMethod):
         bandwidth = median_bandwidth(population.particles) if self.bandwidth is None else self.bandwidth
         velocity = stein_direction(population.particles, population.score, bandwidth)
         particles = population.particles + self.step_size * velocity
-        state = proceed(state, evaluate_target(particles, problem), self.num_steps)
+        state = proceed(state, evaluate_target(particles, problem, estimation_key(key)), self.num_steps)
         row = {
             "t": state.clock.t,
             "bandwidth": jnp.asarray(bandwidth),

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree, Scalar
 
-from pgps.density import Population, Problem
+from pgps.density import Population, Problem, map_particles
 
 
 class PathValue(NamedTuple):
@@ -57,7 +57,9 @@ def _temper_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> 
     return temper(weight, value), weight_dot * value + weight * value_dot
 
 
-def evaluate(path: AbstractPath, t: Scalar, particles: Float[Array, "n dim"], problem: Problem) -> Population:
-    """Evaluate a path at every particle."""
-    value = jax.vmap(lambda x: path.evaluate(t, x, problem))(particles)
+def evaluate(
+    path: AbstractPath, t: Scalar, particles: Float[Array, "n dim"], problem: Problem, key: Array | None = None
+) -> Population:
+    """Evaluate a path at every particle; with a key a stochastic target is estimated."""
+    value = map_particles(lambda x, problem: path.evaluate(t, x, problem), particles, problem, key)
     return Population.of(particles, *value)

@@ -1,9 +1,11 @@
 """Targets whose truth is known: log-density, log evidence, exact sampler, mode masses; and posteriors of real data."""
 
 from pgps.targets.base import AbstractPosterior, AbstractTarget
+from pgps.targets.bnn import BNN, Prediction, perceptron
 from pgps.targets.cox import LogGaussianCox, log_gaussian_cox
 from pgps.targets.datasets import Dataset, load_dataset, load_table, partition, split, standardise
 from pgps.targets.funnel import Funnel, funnel
+from pgps.targets.likelihoods import AbstractLikelihood, Bernoulli, Categorical, Gaussian
 from pgps.targets.logistic import LogisticRegression, sonar
 from pgps.targets.mixtures import (
     AbstractMixture,
@@ -19,15 +21,21 @@ from pgps.targets.student import StudentMixture, student_t_mixture
 from pgps.targets.wells import ManyWell, many_well
 
 __all__ = [
+    "BNN",
+    "AbstractLikelihood",
     "AbstractMixture",
     "AbstractPosterior",
     "AbstractTarget",
+    "Bernoulli",
+    "Categorical",
     "Dataset",
     "Funnel",
+    "Gaussian",
     "GaussianMixture",
     "LogGaussianCox",
     "LogisticRegression",
     "ManyWell",
+    "Prediction",
     "StudentMixture",
     "false_mode",
     "forty_gaussians",
@@ -39,6 +47,7 @@ __all__ = [
     "mode_discovery",
     "nine_gaussians",
     "partition",
+    "perceptron",
     "sonar",
     "split",
     "standardise",
