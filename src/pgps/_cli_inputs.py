@@ -9,7 +9,7 @@ import importlib.util
 import inspect
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -136,16 +136,6 @@ def seeds(text: str) -> tuple[int, ...]:
 def names(text: str) -> tuple[str, ...]:
     """Names with commas between them."""
     return tuple(name.strip() for name in text.split(","))
-
-
-def items(item: str | None, known: Mapping[str, Any]) -> list[str]:
-    """The experiments that an item names."""
-    if item == "all":
-        return list(known)
-    if item is None or item not in known:
-        got = "none" if item is None else repr(item)
-        raise MisuseError(f"ITEM must be one of {', '.join(known)} or all, got {got}; see pgps reproduce --list")
-    return [item]
 
 
 def option_defaults(name: str) -> str:

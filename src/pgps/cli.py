@@ -105,10 +105,15 @@ def _add_common_options(parser: argparse.ArgumentParser, seed_remark: str) -> No
 
 
 def _add_reproduce_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("item", nargs="?", metavar="ITEM", help="a figure, as --list shows them, or all")
+    item_help = "a figure, a table, as --list shows them, or all, which is all figures"
+    parser.add_argument("item", nargs="?", metavar="ITEM", help=item_help)
     parser.add_argument("--list", action="store_true", help="show what there is")
     preset_help = "smoke takes seconds and shows that it works, paper has the published settings (default: %(default)s)"
     parser.add_argument("--preset", default="smoke", metavar="smoke|paper", help=preset_help)
+    protocol_help = (
+        "for tables: corrected, or published, which repeats the released code's flaws (default: %(default)s)"
+    )
+    parser.add_argument("--protocol", default="corrected", metavar="corrected|published", help=protocol_help)
     parser.add_argument(
         "--seeds", type=inputs.seeds, metavar="LIST", help="as in 0,1,2 or 0-9 (default: the item's own)"
     )
@@ -202,7 +207,8 @@ def _reproduce(args: argparse.Namespace) -> int:
         for name, experiment in experiments.EXPERIMENTS.items():
             print(f"{name:<18}{experiment.title}")
         return 0
-    names = inputs.items(args.item, experiments.EXPERIMENTS)
+    with inputs.misuse({"item": "ITEM", "protocol": "--protocol"}):
+        names = experiments.find(args.item, args.protocol)
     if args.preset not in runner.PRESETS:
         raise inputs.MisuseError(f"--preset must be one of {', '.join(runner.PRESETS)}, got {args.preset!r}")
     _check_report_extra()
@@ -212,7 +218,7 @@ def _reproduce(args: argparse.Namespace) -> int:
         for name in names:
             experiment = experiments.EXPERIMENTS[name]
             seeds = args.seeds or experiment.seeds(args.preset)
-            own = folder if args.item == name and args.out else folder / name
+            own = folder if args.item != "all" and args.out else folder / name
             runner.check_seeds(seeds)
             runner.check_folder(name, experiment, args.preset, seeds, own)
             asked.append((name, experiment, seeds, own))

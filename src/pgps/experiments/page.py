@@ -43,13 +43,26 @@ def html_page(title: str, findings: Findings, record: dict[str, Any], picture: b
                 "Seconds": f"{record['seconds']:.0f}",
             },
             warnings=(),
-            tables=(claims, *findings.tables),
+            tables=(claims, *map(_with_bold, findings.tables)),
             images=(reporting.Image(picture, "png", findings.caption, findings.caption),),
             text="\n".join(_notes(findings, record)),
             versions=record["versions"],
             settings=record,
         )
     )
+
+
+def _with_bold(table: reporting.Table) -> reporting.Table:
+    """A table for HTML: Markdown's stars become bold."""
+    from markupsafe import Markup
+
+    def cell(text: str) -> str:
+        if not text.startswith("**"):
+            return text
+        strong, rest = text[2:].split("**", 1)
+        return Markup("<b>{}</b>{}").format(strong, rest)
+
+    return reporting.Table(table.caption, table.head, [tuple(map(cell, row)) for row in table.rows])
 
 
 def _sentence(findings: Findings) -> str:

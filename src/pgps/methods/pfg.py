@@ -101,7 +101,9 @@ class PFG(AbstractMethod):
         params, trainer, training = self.trainer.fit(key, t, population, self.field, *state.memory)
         velocity = jax.vmap(lambda x: self.field.apply(params, t, x))(population.particles) @ back
         particles = state.population.particles + self.step_size * velocity
-        state = proceed(state, evaluate_target(particles, problem, estimation_key(key)), self.num_steps, Memory(params, trainer))
+        state = proceed(
+            state, evaluate_target(particles, problem, estimation_key(key)), self.num_steps, Memory(params, trainer)
+        )
         row = {
             "t": state.clock.t,
             "loss": training.loss,

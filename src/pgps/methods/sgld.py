@@ -46,10 +46,9 @@ class SGLD(AbstractMethod):
     def init(self, key: Array, problem: Problem, num_particles: int) -> State:
         """Chains that start from the initial law; until they have moved, particles are copies of their starts."""
         chains = num_particles if self.num_chains is None else self.num_chains
-        if num_particles % chains or num_particles // chains > self._known_steps(num_particles):
+        if num_particles % chains:
             raise ValueError(
-                f"num_particles must be a multiple of num_chains ({chains}), with no more particles per chain than "
-                f"steps, got {num_particles}; match them"
+                f"num_particles must be a multiple of num_chains ({chains}), got {num_particles}; match them"
             )
         state = begin_on_target(key, problem, chains, stochastic=True)
         copies = jnp.tile(jnp.arange(chains), num_particles // chains)
@@ -76,12 +75,12 @@ class SGLD(AbstractMethod):
         # All chains' calls as a number per particle, rounded up; the start was one of them.
         gradients = -(-(state.num_steps + 1) // kept)
         state = eqx.tree_at(lambda state: state.evaluations.gradients, state, gradients)
-        return state, {"t": state.clock.t, "step_size": step_size}
-
-    def _known_steps(self, num_particles: int) -> int:
-        """The number of steps where it is known; within a compiled program nothing is checked."""
-        return num_particles if isinstance(self.num_steps, jax.core.Tracer) else int(self.num_steps)
+        unmoved = jnp.maximum(0, 1 - state.num_steps / kept)
+        return state, {"t": state.clock.t, "step_size": step_size, "unmoved": unmoved}
 
     def doubts(self, trace: Trace) -> list[str]:
-        """None: nothing in the trace tells whether the chains have mixed."""
-        return []
+        """Particles that are still a chain's start; nothing tells whether the chains have mixed."""
+        if not len(trace["unmoved"]) or trace["unmoved"][-1] == 0:
+            return []
+        share = trace["unmoved"][-1]
+        return [f"{share:.0%} of the particles are copies of where chains started; take more steps, or more chains"]

@@ -96,7 +96,12 @@ class TemperedSMC(AbstractMethod):
         population = _PATH.retime(clock.t, population.take(indices))
 
         population, memory, adjustment = self.moves.adjust(
-            key_move, t, clock.t, population, state.memory, lambda x, key=None: evaluate(_PATH, clock.t, x, problem, key)
+            key_move,
+            t,
+            clock.t,
+            population,
+            state.memory,
+            lambda x, key=None: evaluate(_PATH, clock.t, x, problem, key),
         )
         row = {
             "t": clock.t,

@@ -97,11 +97,19 @@ def median_bandwidth(particles: Float[Array, "n dim"]) -> Scalar:
     num = len(particles)
     # Particles are exchangeable, so that any of them will do.
     some = particles[: min(num, _MEDIAN_PARTICLES)]
-    first, second = jnp.triu_indices(len(some), 1)
-    squares = jnp.sum((some[first] - some[second]) ** 2, axis=-1)
+    squares = squared_distances(some)[jnp.triu_indices(len(some), 1)]
     median = _median(squares)
     # Particles in one place have no scale; any will do, since the kernel is 1 there.
     return jnp.where(median > 0, median, 1.0) / math.log(max(num, 3))
+
+
+def squared_distances(particles: Float[Array, "n dim"]) -> Float[Array, "n n"]:
+    """|x_i - x_j|^2 by one product of matrices; 0 for pairs that are as close as rounding can tell."""
+    centered = particles - jnp.mean(particles, axis=0)
+    sums = jnp.sum(centered**2, axis=-1)
+    sums = sums[:, None] + sums
+    distances = sums - 2 * centered @ centered.T
+    return jnp.where(distances > 8 * jnp.finfo(particles.dtype).eps * sums, distances, 0.0)
 
 
 def _median(values: Float[Array, " n"]) -> Scalar:

@@ -34,16 +34,26 @@ class LogWeightedShrinkage(AbstractPath):
 
     def logdensity(self, t: Scalar, x: Float[Array, " dim"], problem: Problem) -> Scalar:
         """ln p_t(x), up to a constant."""
-        x_a, x_b = self._shrink(t, x, problem)
+        x_a, x_b = self.shrink(t, x, self._center(problem))
         return temper(1 - t, problem.log_initial(x_a)) + temper(t, problem.log_target(x_b))
 
     def evaluate(self, t: Scalar, x: Float[Array, " dim"], problem: Problem) -> PathValue:
         """Appendix B: value, score and time derivative from one gradient of each end."""
-        x_a, x_b = self._shrink(t, x, problem)
-        log_p0, score_0 = jax.value_and_grad(problem.log_initial)(x_a)
-        log_p1, score_1 = jax.value_and_grad(problem.log_target)(x_b)
+        x_a, x_b = self.shrink(t, x, self._center(problem))
+        initial = jax.value_and_grad(problem.log_initial)(x_a)
+        target = jax.value_and_grad(problem.log_target)(x_b)
+        return self.combine(t, x - self._center(problem), initial, target)
+
+    def combine(
+        self,
+        t: Scalar,
+        offset: Float[Array, " dim"],
+        initial: tuple[Scalar, Float[Array, " dim"]],
+        target: tuple[Scalar, Float[Array, " dim"]],
+    ) -> PathValue:
+        """The path's value at c + offset, from the log-density and score of each end where `shrink` takes it."""
+        (log_p0, score_0), (log_p1, score_1) = initial, target
         a, b = self._factors(t)
-        offset = x - self._center(problem)
         return PathValue(
             logdensity=temper(1 - t, log_p0) + temper(t, log_p1),
             score=temper((1 - t) * a, score_0) + temper(t / b, score_1),
@@ -61,9 +71,9 @@ class LogWeightedShrinkage(AbstractPath):
     def _center(self, problem: Problem) -> Float[Array, " dim"]:
         return problem.center if self.center is None else problem.structure.ravel(self.center)
 
-    def _shrink(
-        self, t: Scalar, x: Float[Array, " dim"], problem: Problem
-    ) -> tuple[Float[Array, " dim"], Float[Array, " dim"]]:
+    def shrink(
+        self, t: Scalar, x: Float[Array, "*n dim"], center: Float[Array, " dim"]
+    ) -> tuple[Float[Array, "*n dim"], Float[Array, "*n dim"]]:
+        """x_a and x_b, where the initial law and the target are evaluated."""
         a, b = self._factors(t)
-        center = self._center(problem)
         return center + a * (x - center), center + (x - center) / b

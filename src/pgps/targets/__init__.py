@@ -3,7 +3,7 @@
 from pgps.targets.base import AbstractPosterior, AbstractTarget
 from pgps.targets.bnn import BNN, Prediction, perceptron
 from pgps.targets.cox import LogGaussianCox, log_gaussian_cox
-from pgps.targets.datasets import Dataset, load_dataset, load_table, partition, split, standardise
+from pgps.targets.datasets import Dataset, fill_missing, load_dataset, load_table, partition, split, standardise
 from pgps.targets.funnel import Funnel, funnel
 from pgps.targets.likelihoods import AbstractLikelihood, Bernoulli, Categorical, Gaussian
 from pgps.targets.logistic import LogisticRegression, sonar
@@ -38,6 +38,7 @@ __all__ = [
     "Prediction",
     "StudentMixture",
     "false_mode",
+    "fill_missing",
     "forty_gaussians",
     "funnel",
     "load_dataset",

@@ -37,7 +37,7 @@ def perceptron(sizes: Sequence[int], activation: Callable[[Array], Array] = jax.
         _checks.whole("sizes", size, at_least=1)
     _checks.function("activation", activation, "(array) -> array")
     keys = jax.random.split(jax.random.key(0), len(sizes) - 1)
-    layers: list[eqx.Module] = []
+    layers: list[Callable[..., Any]] = []
     for key, inputs, outputs in zip(keys, sizes[:-1], sizes[1:], strict=True):
         layers += [eqx.nn.Linear(inputs, outputs, key=key), eqx.nn.Lambda(activation)]
     return eqx.nn.Sequential(layers[:-1])
@@ -86,7 +86,7 @@ class BNN(AbstractStochasticDensity):
 
     def __init__(
         self,
-        network: eqx.Module,
+        network: Callable[[Float[Array, " d"]], Float[Array, " outputs"]],
         features: Any,
         labels: Any,
         likelihood: AbstractLikelihood | None = None,
@@ -115,7 +115,9 @@ class BNN(AbstractStochasticDensity):
         self.features = jnp.asarray(rows, float)
         self.network, self.static = eqx.partition(network, eqx.is_inexact_array)
         if not jax.tree.leaves(self.network):
-            raise ValueError(f"network must have parameters, got {_checks.show(network)}; give it floating-point arrays")
+            raise ValueError(
+                f"network must have parameters, got {_checks.show(network)}; give it floating-point arrays"
+            )
         self.labels = likelihood.check(given, _num_outputs(network, self.features[0]))
         self.likelihood = likelihood
         self.prior_scale = jnp.asarray(prior_scale, self.features.dtype)
@@ -185,7 +187,9 @@ def _num_outputs(network: Callable[[Array], Array], row: Array) -> int:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ValueError(f"network fails on a row of {row.size} features ({reason}); match its inputs") from error
     if getattr(outputs, "ndim", None) != 1:
-        raise ValueError(f"network must return a vector of outputs for one row, got {_checks.show(outputs)}; flatten it")
+        raise ValueError(
+            f"network must return a vector of outputs for one row, got {_checks.show(outputs)}; flatten it"
+        )
     return outputs.shape[0]
 
 

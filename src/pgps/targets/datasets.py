@@ -311,19 +311,21 @@ def load_table(name: str) -> Float[np.ndarray, "rows columns"]:
     return table
 
 
-def load_dataset(name: str) -> Dataset:
+def load_dataset(name: str, *, drop_missing: bool = True) -> Dataset:
     """A data set as the experiments use it, from `load_table`.
 
-    Rows with a missing value (6 of HEART) are dropped. Labels are 0 .. K - 1 in the order of their values; HEART's are
-    1 for disease of any grade. The locations of `pines` are one class.
+    Rows with a missing value (6 of HEART) are dropped, unless they are to be kept, as nan. Labels are 0 .. K - 1 in the
+    order of their values; HEART's are 1 for disease of any grade. The locations of `pines` are one class.
 
     Args:
         name: sonar, wine-white, wine-red, australian, heart, glass, covertype (20,000 rows of it), mnist, pines; or
             digits, breast-cancer, wine, which are in scikit-learn. Capitals are fine.
+        drop_missing: Whether to drop rows with a missing value; `split` fills in those that are kept.
     """
     table = load_table(name)
     name = name.lower()
-    table = table[~np.isnan(table).any(axis=1)]
+    if drop_missing:
+        table = table[~np.isnan(table).any(axis=1)]
     source = _SOURCES.get(name)
     values = table[:, -1] > 0 if source and source.binary else table[:, -1]
     classes, labels = np.unique(values, return_inverse=True)
@@ -352,6 +354,17 @@ def standardise(
     return tuple((part - mean) / scale for part in (train, *others))
 
 
+def fill_missing(
+    train: Float[np.ndarray, "n d"], *others: Float[np.ndarray, "m d"]
+) -> tuple[Float[np.ndarray, "_ d"], ...]:
+    """Each array with the column's median in `train` in place of nan."""
+    unknown = np.flatnonzero(np.all(np.isnan(train), axis=0))
+    if unknown.size:
+        raise ValueError(f"features must be known in some training row, got nan alone in column {unknown[0]}; drop it")
+    medians = np.nanmedian(train, axis=0)
+    return tuple(np.where(np.isnan(part), medians, part) for part in (train, *others))
+
+
 def partition(dataset: Dataset, seed: int, test_fraction: float = 0.5) -> tuple[Dataset, Dataset]:
     """The training and the test part, features as they are: random rows, or the publishers' parts where there are such.
 
@@ -376,7 +389,7 @@ def partition(dataset: Dataset, seed: int, test_fraction: float = 0.5) -> tuple[
 
 
 def split(dataset: Dataset, seed: int, test_fraction: float = 0.5) -> tuple[Dataset, Dataset]:
-    """The training and the test part of `partition`, both standardised with the training part alone.
+    """The training and the test part of `partition`, filled in and standardised with the training part alone.
 
     A class may be in the test part only (WINE-WHITE has five rows of its last): labels and `num_classes` stay the
     whole set's, so a model has an output for it all the same.
@@ -387,5 +400,5 @@ def split(dataset: Dataset, seed: int, test_fraction: float = 0.5) -> tuple[Data
             f"the training part must have two classes or more, got {_checks.show(np.unique(train.labels).tolist())} in "
             f"{len(train.labels)} rows; use another seed or a smaller test_fraction"
         )
-    features = standardise(train.features, test.features)
+    features = standardise(*fill_missing(train.features, test.features))
     return replace(train, features=features[0]), replace(test, features=features[1])

@@ -1,8 +1,10 @@
-"""Likelihoods of labels given a network's outputs.
+"""Likelihoods of labels y, given a network's outputs z.
 
-    Categorical:  ln p(y | z) = z_y - ln sum_c exp(z_c)         z: one output per class
-    Bernoulli:    ln p(y | z) = ln sigmoid((2 y - 1) z)         z: one output
-    Gaussian:     ln p(y | z) = ln N(y; z, s^2 I)               z: as many outputs as y has numbers
+    Categorical:  ln p(y | z) = z_y - ln sum_c exp(z_c)     z has one output per class
+    Bernoulli:    ln p(y | z) = ln sigmoid((2 y - 1) z)     z is one output
+    Gaussian:     ln p(y | z) = ln N(y; z, s^2 I)           z has as many outputs as y has numbers
+
+A prediction is made of class probabilities, or of means.
 """
 
 import abc
