@@ -146,8 +146,8 @@ def _snapshot(problem: Problem, run: Run, rows: Trace) -> Snapshot:
 def _begin(method: AbstractMethod, lanes: Lanes, num_particles: int) -> Run:
     def begin(problem: Problem, key: Array, _: None) -> Run:
         state = method.init(key, problem, num_particles)
-        evaluations = jax.tree.map(jnp.asarray, state.evaluations)
-        state = eqx.tree_at(lambda state: state.evaluations, state, evaluations)
+        # No weak types, which steps would not give back: they would have `_advance` compiled twice.
+        state = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.result_type(leaf)), state)
         nothing = jnp.asarray(0)
         run = Run(state, jnp.asarray(int(Status.RUNNING)), state.clock.t, nothing, nothing)
         return _judge(run, run, method)

@@ -232,9 +232,10 @@ def test_several_moves_are_moves_with_keys_of_their_own(adjustment: MALA | HMC):
     particles, memory, report = adjust(adjustment, x)
     log_step_size, acceptances = np.log(adjustment.step_size), []
     for k in range(adjustment.num_steps):
-        step = partial(mala_step, step_size=jnp.float32(np.exp(log_step_size)))
+        # A pytree, so that another step size is not another program.
+        step = jax.tree_util.Partial(mala_step, step_size=jnp.float32(np.exp(log_step_size)))
         if isinstance(adjustment, HMC):
-            step = partial(hmc_step, step_size=jnp.float32(np.exp(log_step_size)), num_leapfrog=jnp.asarray(4))
+            step = jax.tree_util.Partial(hmc_step, step_size=step.keywords["step_size"], num_leapfrog=jnp.asarray(4))
         # HMC spends a part of each key on its jitter, also where that is 0.
         key = jax.random.fold_in(KEY, k)
         key = jax.random.split(key)[0] if isinstance(adjustment, HMC) else key

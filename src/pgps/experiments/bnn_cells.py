@@ -132,7 +132,7 @@ def _run_published(setting: Setting, seed: int, progress: bool | None) -> tuple[
         setting.num_particles,
         jnp.asarray(setting.step_size),
         setting.sizes,
-        *map(jnp.asarray, path),
+        *path,
     )
     if not bool(jnp.all(jnp.isfinite(particles))):
         raise FloatingPointError(f"{setting.method} diverged for seed {seed}")

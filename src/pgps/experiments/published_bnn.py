@@ -262,7 +262,7 @@ SAMPLERS: dict[str, Callable[..., Float[Array, "n dim"]]] = {
 
 @eqx.filter_jit
 def sample(
-    name: str, posterior: Posterior, key: Array, num_particles: int, step_size: Array, sizes: Sizes, *path: Array
+    name: str, posterior: Posterior, key: Array, num_particles: int, step_size: Array, sizes: Sizes, *path: float
 ) -> Float[Array, "n dim"]:
     """The particles of one published sampler."""
     return SAMPLERS[name](posterior, key, num_particles, step_size, sizes, *path)
