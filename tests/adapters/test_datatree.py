@@ -17,6 +17,8 @@ from pgps.density import Evaluations
 xarray = pytest.importorskip("xarray")
 pytest.importorskip("h5netcdf")
 
+# pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportCallIssue=false, reportIndexIssue=false
+
 NUM = 400
 # Weights that turn standard normal particles into N(1, 1).
 X = np.random.default_rng(0).standard_normal(NUM).astype(np.float32)

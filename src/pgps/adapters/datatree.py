@@ -4,7 +4,7 @@
     particles    all particles as they are, with `log_weight`, and `family` where there are weights
     path_stats   one entry per step of each diagnostic in `Result.trace`
 
-A tree has one chain: particles are no chains, and chains made of shuffled draws would agree (R-hat 1) whatever they hold.
+A tree has one chain: particles are no chains, and chains of shuffled draws would agree (R-hat 1) whatever they hold.
 """
 
 import json
@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
@@ -21,7 +22,7 @@ from pgps.adapters import _extra
 from pgps.weights import systematic
 
 if TYPE_CHECKING:
-    from xarray import DataTree, Dataset
+    from xarray import Dataset, DataTree
 
     from pgps.result import Result
 
@@ -135,7 +136,7 @@ def _draws(result: "Result", key: Array | None, num_draws: int | None) -> np.nda
     _checks.whole("num_draws", worth if num_draws is None else num_draws, at_least=1, at_most=num)
     if key is None:
         # The same result gives the same tree; folded in, since the run has used up its own key.
-        key = jax.random.fold_in(jax.random.wrap_key_data(np.asarray(result.provenance["key"], np.uint32)), 0)
+        key = jax.random.fold_in(jax.random.wrap_key_data(jnp.asarray(result.provenance["key"], "uint32")), 0)
     key_choose, key_shuffle = jax.random.split(key)
     indices = jax.random.permutation(key_shuffle, systematic(key_choose, result.log_weights))
     return np.asarray(indices[: worth if num_draws is None else num_draws])
