@@ -10,7 +10,7 @@ import pytest
 import pgps
 from helpers import assert_close, assert_covariance, normal_array, vector_problem
 from pgps.adapters.blackjax import Kernel, _logdensity, as_sampling_algorithm
-from pgps.density import evaluate_target
+from pgps.density import Problem, evaluate_target
 
 blackjax: Any = pytest.importorskip("blackjax")
 
@@ -57,7 +57,7 @@ def test_the_density_of_a_kernel_has_the_score_as_its_gradient():
 
 
 def test_a_kernel_leaves_the_density_as_it_is():
-    problem = pgps.density.Problem.of(lambda x: logdensity({"x": x}), pgps.Normal(0.0, 1.0, shape=(2,)))
+    problem = Problem.of(lambda x: logdensity({"x": x}), pgps.Normal(0.0, 1.0, shape=(2,)))
     kernel = Kernel(lambda logdensity_fn: blackjax.hmc(logdensity_fn, 0.4, jnp.ones(2), 3), num_steps=2)
     draws = MEAN + SCALE * normal_array(2000, 2)
     population = evaluate_target(draws, problem)

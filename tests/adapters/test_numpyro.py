@@ -191,7 +191,7 @@ def discrete(y: np.ndarray) -> None:
             centred,
             (),
             TypeError,
-            r"model centred\(.*\) does not fit the data \(missing a required argument: 'errors'\)",
+            r"model centred\(errors, effects\) does not fit the data \(missing a required argument: 'errors'\)",
         ),
         ("centred", (), TypeError, "model must be a function with NumPyro's primitives, got 'centred'"),
     ],

@@ -150,10 +150,11 @@ def _check_call(name: str, model: Callable, args: tuple, data: dict[str, Any]) -
     if not callable(model):
         raise TypeError(f"model must be a function with NumPyro's primitives, got {model!r}; pass the function itself")
     signature = inspect.signature(model)
+    takes = ", ".join(signature.parameters)
     try:
         signature.bind(*args, **data)
     except TypeError as error:
-        raise TypeError(f"model {name}{signature} does not fit the data ({error}); match names and number") from None
+        raise TypeError(f"model {name}({takes}) does not fit the data ({error}); match names and number") from None
 
 
 def _check_latent(name: str, latent: dict[str, Any]) -> None:
