@@ -1,6 +1,6 @@
 """The members of every family, which the contract tests run over, and a few things that tests share.
 
-A new path, field, trainer, stepper, adjustment, method or law is one line in its registry. Settings are
+A new path, field, trainer, stepper, adjustment, method, law or bijector is one line in its registry. Settings are
 small, so that a test over a whole family is fast. Laws are made when asked for: they have the test's dtype.
 """
 
@@ -21,6 +21,7 @@ from pgps import (
     Normal,
     Uniform,
     adjustments,
+    bijectors,
     exact,
     fields,
     initial,
@@ -128,6 +129,16 @@ LAWS: dict[str, Callable[[], initial.AbstractLaw]] = {
         lambda key: 2.0 + jax.random.normal(key, (2,)),
         lambda x: jnp.sum(jax.scipy.stats.norm.logpdf(x, 2.0)),
     ),
+}
+
+# Bijectors of vectors of three unconstrained numbers.
+BIJECTORS: dict[str, bijectors.AbstractBijector] = {
+    "identity": bijectors.Identity(),
+    "positive": bijectors.Positive(),
+    "interval": bijectors.Interval(-1.5, 4.0),
+    "interval-array": bijectors.Interval(np.array([-2.0, 0.0, 1.0]), np.array([-1.0, 0.5, 30.0])),
+    "simplex": bijectors.Simplex(),
+    "ordered": bijectors.Ordered(),
 }
 
 

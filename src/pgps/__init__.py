@@ -1,6 +1,6 @@
 """pgps: path-guided particle-based sampling of hard, multimodal densities."""
 
-from pgps import adjustments, fields, methods, metrics, paths, steppers, targets, trainers, weights
+from pgps import adapters, adjustments, bijectors, fields, methods, metrics, paths, steppers, targets, trainers, weights
 from pgps._version import __version__
 from pgps.initial import Normal, Uniform
 from pgps.recipes import exact, paper, training_free
@@ -14,7 +14,9 @@ __all__ = [
     "Status",
     "Uniform",
     "__version__",
+    "adapters",
     "adjustments",
+    "bijectors",
     "exact",
     "fields",
     "load",

@@ -2,8 +2,9 @@
 
 import dataclasses
 import enum
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -14,6 +15,9 @@ from pgps.density import Evaluations, Structure
 from pgps.draw import Fitted, draw
 from pgps.metrics.clusters import Modes, find_modes
 from pgps.weights import pareto_k
+
+if TYPE_CHECKING:
+    from xarray import DataTree
 
 _MOST_ROWS = 12
 _MOST_PARTICLES = 100_000
@@ -135,6 +139,32 @@ class Result:
         _checks.whole("num", num, at_least=1)
         indices = jax.random.choice(key, self.num_particles, (num,), p=jax.nn.softmax(self.log_weights))
         return jax.tree.map(lambda leaf: leaf[indices], self.particles)
+
+    def to_datatree(
+        self,
+        *,
+        key: Array | None = None,
+        num_draws: int | None = None,
+        dims: Mapping[str, Sequence[str]] | None = None,
+        coords: Mapping[str, Sequence] | None = None,
+        constrain: Callable[[PyTree], PyTree] | None = None,
+    ) -> "DataTree":
+        """An `xarray.DataTree` for ArviZ and NetCDF (extra `arviz`).
+
+        Its group `posterior` has equally weighted draws, since ArviZ knows no weights; `particles` has all particles
+        with `log_weight`; `path_stats` has the trace. Settings, versions, log evidence and warnings are attributes.
+
+        Args:
+            key: A random key for the draws; the same result gives the same draws if there is none.
+            num_draws: How many draws; as many as the effective sample size if not given, so that errors which ArviZ
+                takes from their number are about right, or all particles where they have no weights.
+            dims: Names of dimensions, by variable: `{"theta": ["school"]}`.
+            coords: Labels along dimensions: `{"school": ["A", "B"]}`.
+            constrain: Maps the particles to the variables to store, such as `pgps.bijectors.Unconstrained.constrain`.
+        """
+        from pgps.adapters.datatree import to_datatree
+
+        return to_datatree(self, key=key, num_draws=num_draws, dims=dims, coords=coords, constrain=constrain)
 
     def _modes_table(self) -> list[str]:
         """The modes, if the particles have weights and there is more than one."""

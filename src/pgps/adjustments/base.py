@@ -46,6 +46,10 @@ class AbstractAdjustment(eqx.Module):
         """What is carried from one adjustment to the next, such as an adapted step size; most carry nothing."""
         return None
 
+    def leaves_invariant(self) -> bool:
+        """Whether p_t is the stationary law exactly, so that particles may carry weights; a hook that says no."""
+        return False
+
     @abc.abstractmethod
     def adjust(
         self, key: Array, before: Scalar, t: Scalar, population: Population, memory: PyTree, evaluate: Evaluate

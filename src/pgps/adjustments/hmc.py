@@ -92,6 +92,10 @@ class HMC(AbstractAdjustment):
         """The logarithm of the step size, and the number of moves."""
         return first_memory(self.step_size, self.num_steps, dtype)
 
+    def leaves_invariant(self) -> bool:
+        """By Metropolis's rule it is."""
+        return True
+
     def adjust(
         self, key: Array, before: Scalar, t: Scalar, population: Population, memory: PyTree, evaluate: Evaluate
     ) -> tuple[Population, PyTree, Adjustment]:

@@ -29,8 +29,6 @@ from jaxtyping import Array, Bool, Float, Int, PyTree, Scalar
 
 from pgps import _checks
 from pgps.adjustments.base import AbstractAdjustment
-from pgps.adjustments.hmc import HMC
-from pgps.adjustments.mala import MALA
 from pgps.adjustments.none import NoAdjustment
 from pgps.density import Evaluations, Population, Problem
 from pgps.fields.base import AbstractField
@@ -125,7 +123,7 @@ class PGPS(AbstractMethod):
         _checks.whole("max_steps", self.max_steps, at_least=1)
         if self.weighing is not None:
             _checks.instance("weighing", self.weighing, Weighing, "pgps.weights")
-            if not isinstance(self.adjustment, MALA | HMC | NoAdjustment):
+            if not (self.adjustment.leaves_invariant() or isinstance(self.adjustment, NoAdjustment)):
                 raise TypeError(
                     f"adjustment must be MALA, HMC or NoAdjustment with weights, got {_checks.show(self.adjustment)}; "
                     "others do not leave p_t as it is, so the weights would be wrong"

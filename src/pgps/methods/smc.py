@@ -18,7 +18,6 @@ from jaxtyping import Array
 
 from pgps import _checks
 from pgps.adjustments.base import AbstractAdjustment
-from pgps.adjustments.hmc import HMC
 from pgps.adjustments.mala import MALA
 from pgps.density import Evaluations, Problem
 from pgps.methods.base import AbstractMethod, Row, State, Trace
@@ -53,7 +52,7 @@ class TemperedSMC(AbstractMethod):
 
     def __check_init__(self):
         _checks.instance("ladder", self.ladder, AbstractStepper, "pgps.steppers")
-        if not isinstance(self.moves, MALA | HMC):
+        if not (isinstance(self.moves, AbstractAdjustment) and self.moves.leaves_invariant()):
             raise TypeError(
                 f"moves must be adjustments.MALA or adjustments.HMC, got {_checks.show(self.moves)}; "
                 "others do not leave p_t as it is, so the weights would be wrong"
