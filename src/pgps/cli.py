@@ -15,6 +15,7 @@ import jax
 
 import pgps
 from pgps import _cli_bench as bench_command
+from pgps import _cli_bnn as bnn_command
 from pgps import _cli_inputs as inputs
 from pgps import reporting
 from pgps.result import PGPSWarning, Status
@@ -81,13 +82,28 @@ def _parser() -> argparse.ArgumentParser:
     reproduce.set_defaults(command=_reproduce)
     _add_reproduce_options(reproduce)
 
+    bnn = commands.add_parser(
+        "bnn",
+        help="sample Bayesian neural networks on a data set",
+        description=bnn_command.run.__doc__,
+        epilog=f"examples:\n{bnn_command.EXAMPLES}",
+        **layout,
+    )
+    bnn.set_defaults(command=_bnn)
+    bnn_command.add_options(bnn)
+
     bench = commands.add_parser(
         "bench", help="measure speed and accuracy", description=bench_command.run.__doc__, **layout
     )
     bench.set_defaults(command=bench_command.run)
     bench_command.add_options(bench)
 
-    for command, remark in ((demo, ""), (sample, ""), (bench, "; timings do not depend on it")):
+    for command, remark in (
+        (demo, ""),
+        (sample, ""),
+        (bnn, ", of the split, too"),
+        (bench, "; timings do not depend on it"),
+    ):
         _add_common_options(command, remark)
     return parser
 
@@ -244,6 +260,12 @@ def _reproduce(args: argparse.Namespace) -> int:
                 print(f"{name}: {claim.verdict}: {claim.published}; measured: {claim.measured}")
         print(report)
     return 0
+
+
+def _bnn(args: argparse.Namespace) -> int:
+    _check_report_extra()
+    with _doubts_kept_for_later():
+        return bnn_command.run(args)
 
 
 def _check_before_running(args: argparse.Namespace) -> None:
