@@ -14,7 +14,7 @@ from pgps.reporting.classification import draw_examples, draw_reliability
 from pgps.reporting.run import judge
 from pgps.result import Result, Status
 from pgps.sample import sample
-from pgps.targets import BNN, Dataset, Prediction, load_dataset, perceptron, split
+from pgps.targets import BNN, Dataset, Prediction, load_dataset, partition, perceptron, split
 
 SCORE_NAMES = {
     "accuracy": "Accuracy",
@@ -25,6 +25,7 @@ SCORE_NAMES = {
 }
 _TEST_FRACTION = 0.25
 _NUM_EXAMPLES = 12
+_KEPT = ("method", "num_particles", "dim", "key", "seconds", "created", "versions")
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,8 +112,6 @@ def run(
 
 
 def _images(data: Dataset, seed: int) -> np.ndarray:
-    from pgps.targets import partition
-
     assert data.image_shape is not None
     return partition(data, seed, _TEST_FRACTION)[1].features.reshape(-1, *data.image_shape)
 
