@@ -13,10 +13,18 @@ from typing import Any
 
 PATH = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
-_FLAGS = (
-    "--headless --no-sandbox --disable-gpu --no-first-run --disable-background-networking --disable-component-update "
-    "--disable-sync --disable-quic --hide-scrollbars --remote-debugging-pipe"
-).split()
+_FLAGS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-quic",
+    "--hide-scrollbars",
+    "--remote-debugging-pipe",
+]
 _SECONDS = 60
 
 

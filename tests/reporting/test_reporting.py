@@ -8,9 +8,9 @@ from typing import Literal
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from handmade import make_result
 from PIL import Image
 
+from handmade import make_result
 from pgps import reporting
 from pgps.reporting.animation import thin
 from pgps.reporting.verdict import judge

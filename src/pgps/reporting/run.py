@@ -73,8 +73,9 @@ def save_run(result: Result, folder: Path, asked: str, recording: Recording | No
     result.save(folder)
     if recording is not None:
         recording.save(folder)
-    (folder / "marginals.png").write_bytes(encode(_draw_marginals(coordinates, _modes(result)), "png"))
-    return replace_page(folder / "report.html", render_run(Run(result, recording)), KIND)
+    view = _View.of(Run(result, recording), coordinates)
+    (folder / "marginals.png").write_bytes(encode(view.figure, "png"))
+    return replace_page(folder / "report.html", _render(view), KIND)
 
 
 def rebuild_run(folder: Path, out: Path | None = None) -> tuple[Path, Verdict]:
@@ -85,19 +86,34 @@ def rebuild_run(folder: Path, out: Path | None = None) -> tuple[Path, Verdict]:
         out: Where to write the page; `report.html` in the folder if None.
     """
     run = Run.read(folder)
-    return replace_page(out or folder / "report.html", render_run(run), KIND), judge(run.result)
+    page = _render(_View.of(run, Coordinates.of(run.result)))
+    return replace_page(out or folder / "report.html", page, KIND), judge(run.result)
 
 
-def render_run(run: Run) -> str:
-    """The page of a run."""
-    result, coordinates, modes = run.result, Coordinates.of(run.result), _modes(run.result)
-    sections = [
-        _mode_table(modes, coordinates),
-        _animation(run, coordinates, modes),
-        _pairs(coordinates, modes),
-        _coordinate_table(coordinates),
-        _traces(result),
-    ]
+@dataclasses.dataclass(frozen=True)
+class _View:
+    """What several parts of a page need, computed once: the modes, which coordinates are shown, and the picture."""
+
+    run: Run
+    coordinates: Coordinates
+    modes: Modes | None
+    shown: list[int]
+    figure: Any
+
+    @classmethod
+    def of(cls, run: Run, coordinates: Coordinates) -> "_View":
+        """A run with its coordinates; modes only where the particles have weights to measure them by."""
+        weighed = run.result.log_evidence is not None and run.result.num_particles <= _MOST_PARTICLES
+        modes, shown = run.result.modes() if weighed else None, coordinates.most_telling()
+        labels = None if modes is None or len(modes.masses) == 1 else modes.labels
+        names = [coordinates.names[i] for i in shown]
+        figure = draw_pairs(coordinates.columns[:, shown], coordinates.weights, names, labels)
+        return cls(run, coordinates, modes, shown, figure)
+
+
+def _render(view: _View) -> str:
+    run, result = view.run, view.run.result
+    sections = [_mode_table(view), _animation(view), _pairs(view), _coordinate_table(view.coordinates), _traces(result)]
     provenance = result.provenance
     report = Report(
         title=title(result),
@@ -134,30 +150,23 @@ def _check(result: Result) -> None:
         show(result)
 
 
-def _modes(result: Result) -> Modes | None:
-    """The modes, where the particles have weights to measure them by."""
-    if result.log_evidence is None or result.num_particles > _MOST_PARTICLES:
-        return None
-    return result.modes()
-
-
-def _mode_table(modes: Modes | None, coordinates: Coordinates) -> Table | None:
+def _mode_table(view: _View) -> Table | None:
+    modes, names = view.modes, [view.coordinates.names[i] for i in view.shown]
     if modes is None:
         return None
-    shown = coordinates.most_telling()
     num = len(modes.masses)
     caption = "One mode was found." if num == 1 else f"{num} modes were found; each has the mass of its particles."
     if num > _MOST_MODES:
         caption += f" The {_MOST_MODES} largest are shown."
     rows = [
-        [f"{k}", f"{mass:.4f} ± {error:.4f}", *[f"{center[i]:.4g}" for i in shown]]
+        [f"{k}", f"{mass:.4f} ± {error:.4f}", *[f"{center[i]:.4g}" for i in view.shown]]
         for k, (mass, error, center) in enumerate(zip(*modes[:3], strict=True))
     ]
-    return Table(caption, ["mode", "mass", *[coordinates.names[i] for i in shown]], rows[:_MOST_MODES], "Modes")
+    return Table(caption, ["mode", "mass", *names], rows[:_MOST_MODES], "Modes")
 
 
-def _animation(run: Run, coordinates: Coordinates, modes: Modes | None) -> Animation | None:
-    recording, trace = run.recording, run.result.trace
+def _animation(view: _View) -> Animation | None:
+    recording, trace, modes, names = view.run.recording, view.run.result.trace, view.modes, view.coordinates.names
     if recording is None:
         return None
     steps, ess = len(trace["t"]), trace.get("ess")
@@ -165,29 +174,20 @@ def _animation(run: Run, coordinates: Coordinates, modes: Modes | None) -> Anima
     for t, step in zip(recording.t, recording.step, strict=True):
         effective = f", ESS {ess[step - 1]:.0f}" if ess is not None and 0 < step <= len(ess) else ""
         notes.append(f"t = {t:.3f}, step {step} of {steps}{effective}")
-    centers = np.zeros((0, coordinates.columns.shape[1])) if modes is None else modes.centers[:_MOST_MODES]
+    centers = np.zeros((0, len(names))) if modes is None else modes.centers[:_MOST_MODES]
     frames = recording.payload() | {
-        "names": [coordinates.names[i] for i in recording.coordinates],
+        "names": [names[i] for i in recording.coordinates],
         "notes": notes,
         "marks": centers[:, recording.coordinates].tolist(),
     }
     number = recording.positions.shape[1]
-    note = (
-        f"{number:,} of {run.result.num_particles:,} particles, all drawn alike, whatever their weights; grey: where "
-    )
-    note += "particles are at the last moment. " + ("Crosses: the centres of the modes. " if modes is not None else "")
+    note = f"{number:,} of {view.run.result.num_particles:,} particles, all drawn alike, whatever their weights; grey: "
+    note += "where they are at the last moment. " + ("Crosses: the modes' centres. " if modes is not None else "")
     return Animation(note + "The arrow keys move the slider.", frames)
 
 
-def _draw_marginals(coordinates: Coordinates, modes: Modes | None) -> Any:
-    shown = coordinates.most_telling()
-    labels = None if modes is None or len(modes.masses) == 1 else modes.labels
-    names = [coordinates.names[i] for i in shown]
-    return draw_pairs(coordinates.columns[:, shown], coordinates.weights, names, labels)
-
-
-def _pairs(coordinates: Coordinates, modes: Modes | None) -> Charts:
-    dim, num = len(coordinates.names), len(coordinates.most_telling())
+def _pairs(view: _View) -> Charts:
+    dim, num, modes = len(view.coordinates.names), len(view.shown), view.modes
     if dim == 1:
         heading, note = "Marginal", "Weighted by the particles' weights."
     else:
@@ -197,12 +197,11 @@ def _pairs(coordinates: Coordinates, modes: Modes | None) -> Charts:
         note += f" Of {dim:,} coordinates these {num}: the least Gaussian ones, and the most correlated pair."
     if modes is not None and len(modes.masses) > 1:
         note += " Colours: modes, those of largest mass first: orange, blue, green, violet, and again."
-    figure = _draw_marginals(coordinates, modes)
-    names = ", ".join(coordinates.names[i] for i in coordinates.most_telling())
+    names = ", ".join(view.coordinates.names[i] for i in view.shown)
     drawing = Drawing(
-        to_svg(figure, "pairs"), f"Histograms of {names}" + (", and scatter plots of each pair" if num > 1 else "")
+        to_svg(view.figure, "pairs"), f"Histograms of {names}" + (", and scatter plots of each pair" if num > 1 else "")
     )
-    return Charts(heading, note, [drawing], width=round(figure.get_figwidth(), 2))
+    return Charts(heading, note, [drawing], width=round(view.figure.get_figwidth(), 2))
 
 
 def _coordinate_table(coordinates: Coordinates) -> Table:
