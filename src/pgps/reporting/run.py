@@ -180,19 +180,19 @@ def _animation(view: _View) -> Animation | None:
         "notes": notes,
         "marks": centers[:, recording.coordinates].tolist(),
     }
-    number = recording.positions.shape[1]
-    note = f"{number:,} of {view.run.result.num_particles:,} particles, all drawn alike, whatever their weights; grey: "
+    number, weighed = recording.positions.shape[1], view.run.result.ess is not None
+    alike = ", all drawn alike, whatever their weights" if weighed else ""
+    note = f"{number:,} of {view.run.result.num_particles:,} particles{alike}; grey: "
     note += "where they are at the last moment. " + ("Crosses: the modes' centres. " if modes is not None else "")
     return Animation(note + "The arrow keys move the slider.", frames)
 
 
 def _pairs(view: _View) -> Charts:
     dim, num, modes = len(view.coordinates.names), len(view.shown), view.modes
-    if dim == 1:
-        heading, note = "Marginal", "Weighted by the particles' weights."
-    else:
-        heading = "Marginals and pairs"
-        note = "Histograms are weighted, and a point is drawn as often as its weight says."
+    heading = "Marginals and pairs" if dim > 1 else "Marginal"
+    note = "Histograms are weighted, and a point is drawn as often as its weight says."
+    if view.run.result.ess is None:
+        note = f"The particles at t = {view.run.result.t:.4g}, which have no weights."
     if num < dim:
         note += f" Of {dim:,} coordinates these {num}: the least Gaussian ones, and the most correlated pair."
     if modes is not None and len(modes.masses) > 1:
