@@ -1,11 +1,10 @@
 """The report of a run: recording, choice of coordinates, rebuilding, comparing, and folders that are damaged."""
 
+import contextlib
 import dataclasses
-import io
 import json
 import re
 import shutil
-import zipfile
 from pathlib import Path
 
 import jax
@@ -21,6 +20,7 @@ from pgps.reporting.charts import draw_traces, to_svg
 from pgps.reporting.coordinates import Coordinates, resampled
 from pgps.reporting.figures import draw_pairs
 from pgps.reporting.recording import Recording
+from pgps.reporting.run import Run
 from pgps.run import Snapshot
 
 EVIL = "<script>alert('x')</script>"
@@ -126,11 +126,11 @@ def test_recording_changes_nothing_and_sees_the_run():
 
 
 def test_a_large_run_makes_a_small_page(tmp_path):
-    result = make_weighed(num=1000, dim=61, num_steps=100)
+    result = make_weighed(num=1000, dim=20, num_steps=100)
     path = reporting.save_run(result, tmp_path / "run", "asked", make_recording(result, num_steps=100))
     page = path.read_text("utf-8")
     assert path.stat().st_size < 5_000_000
-    assert "Of 61 coordinates these 5" in page
+    assert "Of 20 coordinates these 5" in page
     assert "500 of 1,000 particles" in page
     assert re.findall(r'(?:src|href)=(?!"(?:data:|#))|@import|https?://', page) == []
     # Names are unique in a page.
@@ -252,7 +252,7 @@ def _edit(record: dict, path: str, value: object) -> dict:
         ("log_evidence", "high"),
         ("log_evidence_error", []),
         ("ess", "all"),
-        ("num_evaluations", {"values": 1}),
+        ("num_evaluations", 3),
         ("num_evaluations/values", "many"),
         ("num_evaluations/others", 3),
         ("particles", {"kind": "leaf", "index": 7}),
@@ -322,32 +322,26 @@ def test_altered_arrays_are_refused(run_folder, capsys, name, changes):
     assert contents(run_folder) == before
 
 
-def test_flipped_bytes_never_end_in_a_traceback(run_folder, capsys):
+def test_flipped_bytes_never_end_in_a_traceback(run_folder):
     generator = np.random.default_rng(0)
-    page = (run_folder / "report.html").read_bytes()
-    codes = []
+    num_refused = 0
     for name in ("particles.npz", "frames.npz", "result.json"):
         data = (run_folder / name).read_bytes()
         for _ in range(15):
             flipped = bytearray(data)
             flipped[generator.integers(len(data))] ^= int(generator.integers(1, 256))
             (run_folder / name).write_bytes(flipped)
-            codes.append(main(["report", str(run_folder)]))
-            if codes[-1] == 2:
-                assert (run_folder / "report.html").read_bytes() == page
-            (run_folder / "report.html").write_bytes(page)
+            # In a name or a number of the record, a flipped bit cannot be told.
+            with contextlib.suppress(ValueError):
+                Run.read(run_folder)
+                continue
+            num_refused += 1
         (run_folder / name).write_bytes(data)
-    # In a name or a number of the record, a flipped bit cannot be told.
-    assert set(codes) <= {0, 2}
-    assert codes.count(2) > 25
-    capsys.readouterr()
+    assert num_refused > 25
 
 
 def test_nothing_is_unpickled(run_folder, capsys):
-    buffer = io.BytesIO()
-    np.save(buffer, np.array([{"a": 1}], dtype=object), allow_pickle=True)
-    with zipfile.ZipFile(run_folder / "frames.npz", "a") as archive:
-        archive.writestr("t.npy", buffer.getvalue())
+    _with_arrays(run_folder / "frames.npz", t=np.array([{"a": 1}] * 21, dtype=object))
     assert "damaged" in refused([str(run_folder)], capsys)
 
 

@@ -74,8 +74,10 @@ def save_run(result: Result, folder: Path, asked: str, recording: Recording | No
     if recording is not None:
         recording.save(folder)
     view = _View.of(Run(result, recording), coordinates)
+    path = replace_page(folder / "report.html", _render(view), KIND)
+    # After the page: drawing a figure moves its parts a little, and a page made again should be the same.
     (folder / "marginals.png").write_bytes(encode(view.figure, "png"))
-    return replace_page(folder / "report.html", _render(view), KIND)
+    return path
 
 
 def rebuild_run(folder: Path, out: Path | None = None) -> tuple[Path, Verdict]:
@@ -137,7 +139,7 @@ def _check(result: Result) -> None:
     """Raise unless the parts of a result fit together."""
     log_weights, provenance = np.asarray(result.log_weights), result.provenance
     columns = Coordinates.of(result).columns
-    lengths = {len(values) for values in result.trace.values()}
+    lengths = {len(np.asarray(values, float)) for values in result.trace.values()}
     if "t" not in result.trace or len(lengths) > 1:
         raise ValueError("the columns of the trace are not equally long")
     if log_weights.shape != (len(columns),) or not np.all(log_weights < np.inf) or log_weights.max() == -np.inf:
