@@ -74,6 +74,13 @@ def test_weights_decide_what_is_telling_and_the_moments():
     assert (low, median, high) == (0, 0, 10)
 
 
+def test_the_neck_of_a_funnel_is_telling():
+    generator = np.random.default_rng(2)
+    columns = generator.normal(size=(1000, 9))
+    columns[:, 1:] *= np.exp(0.75 * columns[:, :1])
+    assert 0 in Coordinates([f"x[{i}]" for i in range(9)], columns, np.full(1000, 1e-3)).most_telling()
+
+
 @pytest.mark.parametrize(("num_steps", "frames"), [(1, 2), (19, 20), (60, 20), (1000, 20)])
 def test_a_recording_is_bounded_and_keeps_the_ends(num_steps, frames):
     recorder = reporting.Recorder(num_frames=20)

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float
 
 from pgps.methods.base import Trace
-from pgps.reporting.coordinates import Coordinates
+from pgps.reporting.coordinates import Coordinates, resampled
 from pgps.reporting.figures import COLORS, FAINT, INK, label
 
 if TYPE_CHECKING:
@@ -106,8 +106,9 @@ def draw_overlay(name: str, runs: Sequence[Coordinates], prefix: str) -> Drawing
     """One coordinate's weighted marginals in several runs, over each other."""
     figure, axes = _small_figure(name)
     columns = [(run.columns[:, run.names.index(name)], run.weights) for run in runs]
-    shown = [column[weights > 0] for column, weights in columns]
-    low, high = min(map(np.min, shown)), max(map(np.max, shown))
+    # All but the outermost particles, which would leave the others no room.
+    shown = [column[resampled(weights, min(len(weights), 2000))] for column, weights in columns]
+    low, high = min(np.quantile(one, 0.005) for one in shown), max(np.quantile(one, 0.995) for one in shown)
     num = int(np.clip(math.sqrt(min(map(len, shown))), 8, 60))
     margin = 0.5 if high == low else 0.0
     edges = np.linspace(low - margin, high + margin, num + 1)

@@ -1,6 +1,7 @@
 """Several runs side by side: evidence, effective sample size, cost, verdicts, and marginals over each other."""
 
 import math
+import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -31,7 +32,8 @@ def compare_runs(folders: Sequence[Path], out: Path | None = None) -> tuple[Path
     if not 2 <= len(folders) <= MOST_RUNS:
         raise ValueError(f"a comparison takes 2 to {MOST_RUNS} runs, got {len(folders)}; name fewer, or more")
     runs = {name: Run.read(folder) for name, folder in zip(_names(folders), folders, strict=True)}
-    return replace_page(out or folders[0] / "comparison.html", _page(runs), KIND), _judge(runs)
+    asked = shlex.join(["pgps", "report", str(folders[0]), "--compare", *map(str, folders[1:])])
+    return replace_page(out or folders[0] / "comparison.html", _page(runs, asked), KIND), _judge(runs)
 
 
 def _names(folders: Sequence[Path]) -> list[str]:
@@ -44,7 +46,7 @@ def _names(folders: Sequence[Path]) -> list[str]:
     return full if len(set(full)) == len(full) else [f"{i}: {name}" for i, name in enumerate(full, start=1)]
 
 
-def _page(runs: dict[str, Run]) -> str:
+def _page(runs: dict[str, Run], asked: str) -> str:
     first = next(iter(runs.values()))
     results = [run.result for run in runs.values()]
     doubts = [
@@ -56,11 +58,11 @@ def _page(runs: dict[str, Run]) -> str:
     targets = {title(result).partition(", sampled by")[0] for result in results}
     if len(targets) > 1:
         doubts.append(
-            f"The targets have different names ({', '.join(sorted(targets))}), and so may the evidences mean."
+            f"The targets have different names ({', '.join(sorted(targets))}): compare evidences only if it is one."
         )
     report = Report(
         title=f"{len(runs)} runs side by side: {', '.join(runs)}",
-        asked=first.asked,
+        asked=asked,
         verdict=_judge(runs),
         facts={},
         warnings=(),

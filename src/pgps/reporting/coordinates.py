@@ -64,7 +64,7 @@ class Coordinates:
         return np.array([mean, np.sqrt(self.weights @ (column - mean) ** 2), *quantiles])
 
     def most_telling(self, among: Int[np.ndarray, " some"] | None = None) -> list[int]:
-        """The few coordinates to look at first: those whose marginals are least Gaussian, and the most correlated pair.
+        """The few coordinates to look at first: those whose marginals are least Gaussian, and the most dependent pair.
 
         Args:
             among: The coordinates to choose from; all if None.
@@ -79,8 +79,11 @@ class Coordinates:
         distances = np.sqrt(np.mean((np.sort(scores, axis=0) - gaussian[:, None]) ** 2, axis=0))
         order = np.argsort(-distances, kind="stable")
         near = order[:_MOST_CANDIDATES]
-        correlations = np.triu(np.abs(scores[:, near].T @ scores[:, near]), 1)
-        pair = near[list(np.unravel_index(np.argmax(correlations), correlations.shape))]
+        # How a coordinate goes with another, or with its size: in a funnel only the latter is seen.
+        sizes = _standardised(np.abs(scores[:, near]))
+        dependence = np.maximum(np.abs(scores[:, near].T @ scores[:, near]), np.abs(scores[:, near].T @ sizes))
+        np.fill_diagonal(dependence, 0)
+        pair = near[list(np.unravel_index(np.argmax(dependence), dependence.shape))]
         chosen = list(dict.fromkeys([*order[:_LEAST_GAUSSIAN], *pair, *order]))[:MOST_SHOWN]
         return np.sort(candidates[chosen]).tolist()
 

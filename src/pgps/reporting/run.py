@@ -196,7 +196,7 @@ def _pairs(view: _View) -> Charts:
     if view.run.result.ess is None:
         note = f"The particles at t = {view.run.result.t:.4g}, which have no weights."
     if num < dim:
-        note += f" Of {dim:,} coordinates these {num}: the least Gaussian ones, and the most correlated pair."
+        note += f" Of {dim:,} coordinates these {num}: the least Gaussian, and the most dependent pair."
     if modes is not None and len(modes.masses) > 1:
         note += " Colours: modes, those of largest mass first: orange, blue, green, violet, and again."
     names = ", ".join(view.coordinates.names[i] for i in view.shown)

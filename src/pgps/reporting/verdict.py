@@ -12,8 +12,8 @@ def judge(result: Result) -> Verdict:
         text = f"The run stopped at t = {result.t:.4g}: these are no samples of the target."
         return Verdict("bad", "Failed.", text)
     if result.warnings:
-        count = "one reason" if len(result.warnings) == 1 else f"{len(result.warnings)} reasons"
-        return Verdict("care", "Doubt.", f"The run is complete, but there is {count} to doubt it.")
+        count = "is one reason" if len(result.warnings) == 1 else f"are {len(result.warnings)} reasons"
+        return Verdict("care", "Doubt.", f"The run is complete, but there {count} to doubt it.")
     if result.ess is None:
         text = "The run is complete, but this method has no exact weights by which to check the particles."
         return Verdict("care", "Doubt.", text)
