@@ -4,6 +4,7 @@ import base64
 import contextlib
 import json
 import os
+import select
 import shutil
 import subprocess
 import tempfile
@@ -59,6 +60,9 @@ class Page:
 
     def _receive(self) -> dict:
         while b"\0" not in self._rest:
+            ready, _, _ = select.select([self._from], [], [], _SECONDS)
+            if not ready:
+                raise TimeoutError(f"Chromium has said nothing for {_SECONDS} s")
             part = self._from.read(1 << 20)
             if not part:
                 raise RuntimeError("Chromium has ended")
