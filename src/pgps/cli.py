@@ -17,6 +17,7 @@ import pgps
 from pgps import _cli_bench as bench_command
 from pgps import _cli_bnn as bnn_command
 from pgps import _cli_inputs as inputs
+from pgps import _cli_report as report_command
 from pgps import reporting
 from pgps.result import PGPSWarning, Status
 
@@ -30,7 +31,8 @@ _REPRODUCE_EXAMPLES = """\
   pgps reproduce fig4 --preset smoke
   pgps reproduce all --preset paper --out results/reproduction
 """
-_EXAMPLES = f"examples:\n  pgps demo\n{_SAMPLE_EXAMPLES}{_REPRODUCE_EXAMPLES}  pgps bench training-step\n"
+_EXAMPLES = f"examples:\n  pgps demo\n{_SAMPLE_EXAMPLES}{report_command.EXAMPLES}{_REPRODUCE_EXAMPLES}"
+_EXAMPLES += "  pgps bench training-step\n"
 
 
 class _Parser(argparse.ArgumentParser):
@@ -98,13 +100,19 @@ def _parser() -> argparse.ArgumentParser:
     bench.set_defaults(command=bench_command.run)
     bench_command.add_options(bench)
 
-    for command, remark in (
-        (demo, ""),
-        (sample, ""),
-        (bnn, ", of the split, too"),
-        (bench, "; timings do not depend on it"),
-    ):
-        _add_common_options(command, remark)
+    report = commands.add_parser(
+        "report",
+        help="make a run's report again, or compare runs",
+        description=report_command.run.__doc__,
+        epilog=f"examples:\n{report_command.EXAMPLES}",
+        **layout,
+    )
+    report.set_defaults(command=_report)
+    report_command.add_options(report)
+
+    remarks = {bnn: "; of the split, too", bench: "; timings do not depend on it"}
+    for command in (demo, sample, bnn, bench):
+        _add_common_options(command, remarks.get(command, ""))
     return parser
 
 
@@ -161,6 +169,7 @@ def _add_sample_options(parser: argparse.ArgumentParser) -> None:
         **_UNSET,
     )
     parser.add_argument("--method", choices=inputs.METHODS, default="exact", help="(default: %(default)s)")
+    report_command.add_frames_option(parser)
     group = parser.add_argument_group("options of the method, with the default of each method that has them")
     for name, (flag, kind, text) in inputs.OPTIONS.items():
         metavar, option_help = kind.__name__.upper(), f"{text} ({inputs.option_defaults(name)})"
@@ -196,12 +205,13 @@ def _sample(args: argparse.Namespace) -> int:
     logdensity_fn = inputs.load_function(args.target)
     chosen = {"num_particles": args.num_particles} if "num_particles" in args else {}
     names = {"logdensity_fn": args.target, "num_particles": "--particles"}
+    recorder = report_command.recorder(args.frames, method)
     with inputs.misuse(names), _doubts_kept_for_later():
-        key = jax.random.key(args.seed)
-        result = pgps.sample(logdensity_fn, initial, key=key, method=method, progress=_progress(args), **chosen)
+        settings = {"key": jax.random.key(args.seed), "method": method, "progress": _progress(args)}
+        result = pgps.sample(logdensity_fn, initial, callback=recorder, **settings, **chosen)
     folder = args.out or inputs.next_free("sample")
     with inputs.writing(folder):
-        report = reporting.save_run(result, folder, args.asked)
+        report = reporting.save_run(result, folder, args.asked, recorder and recorder.recording())
     if args.quiet:
         _print_doubts(result.warnings)
     else:
@@ -266,6 +276,11 @@ def _bnn(args: argparse.Namespace) -> int:
     _check_report_extra()
     with _doubts_kept_for_later():
         return bnn_command.run(args)
+
+
+def _report(args: argparse.Namespace) -> int:
+    _check_report_extra()
+    return report_command.run(args)
 
 
 def _check_before_running(args: argparse.Namespace) -> None:
