@@ -141,6 +141,8 @@ def _add_reproduce_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seeds", type=inputs.seeds, metavar="LIST", help="as in 0,1,2 or 0-9 (default: the item's own)"
     )
+    cells_help = "of a table: only these, as in heart-*,*-pgps (default: all)"
+    parser.add_argument("--cells", type=inputs.names, default=("*",), metavar="LIST", help=cells_help)
     out_help = "a new folder, or one to go on in (default: runs/reproduce/PRESET)"
     parser.add_argument("--out", type=Path, metavar="DIR", help=out_help)
     parser.add_argument("--jobs", type=inputs.whole(1, 64), default=1, metavar="N", help="processes (default: 1)")
@@ -240,17 +242,20 @@ def _reproduce(args: argparse.Namespace) -> int:
     _check_report_extra()
     folder = args.out or Path("runs") / "reproduce" / args.preset
     asked = []
-    with inputs.misuse({"seeds": "--seeds", "out": "--out"}):
+    with inputs.misuse({"seeds": "--seeds", "out": "--out", "only": "--cells"}):
         for name in names:
             experiment = experiments.EXPERIMENTS[name]
             seeds = args.seeds or experiment.seeds(args.preset)
             own = folder if args.item != "all" and args.out else folder / name
             runner.check_seeds(seeds)
+            runner.check_only(experiment, args.preset, args.cells)
             runner.check_folder(name, experiment, args.preset, seeds, own)
             asked.append((name, experiment, seeds, own))
     announce = None if args.quiet else lambda line: print(line, file=sys.stderr, flush=True)
     for name, experiment, seeds, own in asked:
-        workers = partial(start_workers, name, args.preset, seeds, own, args.jobs) if args.jobs > 1 else None
+        workers = (
+            partial(start_workers, name, args.preset, seeds, own, args.cells, args.jobs) if args.jobs > 1 else None
+        )
         with inputs.writing(own), _doubts_kept_for_later():
             findings, report = runner.reproduce(
                 name,
@@ -259,6 +264,7 @@ def _reproduce(args: argparse.Namespace) -> int:
                 seeds,
                 own,
                 command=args.asked,
+                only=args.cells,
                 workers=workers,
                 progress=_progress(args),
                 announce=announce,
