@@ -72,6 +72,7 @@ def misuse(command: str, capsys: pytest.CaptureFixture[str]) -> str:
         ("demo --seed x", ["--seed", "'x'"]),
         ("bench", ["benchmark"]),
         ("bench other", ["'other'", "training-step"]),
+        ("bench resume --repeats 3", ["--repeats", "resume"]),
         ("bench training-step --repeats 0", ["--repeats", "'0'"]),
         ("sample", ["FILE.py:function"]),
         ("sample target.py:logdensity", ["--dim", "--shape"]),
@@ -119,6 +120,14 @@ def test_a_command_that_cannot_be_parsed(capsys, command, words):
         ("--method exact --conditional-ess 2", ["--conditional-ess", "2.0"]),
         ("--method exact --particles 7", ["--particles", "even", "7"]),
         ("--method other", ["--method", "'other'", "training-free"]),
+        ("--resume", ["--resume", "add --checkpoint"]),
+        ("--checkpoint-every 3", ["--checkpoint-every", "add --checkpoint"]),
+        ("--checkpoint missing --resume", ["--resume", "missing", "begin anew"]),
+        ("--checkpoint missing --checkpoint-every -1", ["--checkpoint-every", "-1.0"]),
+        ("--checkpoint target.py", ["--checkpoint", "target.py", "no checkpoint"]),
+        ("--checkpoint .", ["--checkpoint", "folder"]),
+        ("--max-evaluations 0", ["--max-evaluations", "'0'"]),
+        ("--max-seconds 0", ["--max-seconds", "0.0", "positive"]),
         ("--alph 1", ["--alph"]),
     ],
 )
@@ -294,6 +303,25 @@ def test_interrupting_the_demo_writes_nothing(capsys, monkeypatch):
     assert main(["demo"]) == 130
     assert not Path("runs").exists()
     assert capsys.readouterr().err == "pgps: interrupted\n"
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_run_that_is_cut_short_and_resumed(capsys):
+    command = ["sample", "target.py:logdensity", "--dim", "2", *FAST, "--quiet", "--checkpoint", "kept"]
+    assert main([*command, "--max-evaluations", "30000", "--out", "part"]) == 1
+    assert "max_evaluations = 30000" in capsys.readouterr().err
+    assert main([*command, "--resume", "--checkpoint-every", "5", "--out", "rest"]) == 0
+    assert main([*command[:-2], "--out", "whole"]) == 0
+    part, rest, whole = (pgps.load(name) for name in ("part", "rest", "whole"))
+    assert 0 < part.t < 1
+    assert rest.provenance["resumed_at"] == [part.t]
+    np.testing.assert_array_equal(rest.particles, whole.particles)
+    assert rest.num_evaluations == whole.num_evaluations
+    before = Path("kept").read_bytes()
+    assert main([*command, "--seed", "1", "--out", "other"]) == 2
+    assert "pgps: error: --checkpoint kept is of another run: key" in capsys.readouterr().err
+    assert Path("kept").read_bytes() == before
+    assert not Path("other").exists()
 
 
 @pytest.mark.usefixtures("folder")

@@ -15,12 +15,14 @@ from pgps import (
     weights,
 )
 from pgps._version import __version__
+from pgps.checkpoint import Checkpoint
 from pgps.initial import Normal, Uniform
 from pgps.recipes import exact, paper, training_free
 from pgps.result import PGPSWarning, Result, Status, load
 from pgps.sample import sample, sample_many
 
 __all__ = [
+    "Checkpoint",
     "Normal",
     "PGPSWarning",
     "Result",

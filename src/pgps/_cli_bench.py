@@ -12,7 +12,7 @@ _UNSET: dict[str, Any] = {"default": argparse.SUPPRESS}
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Give the parser the benchmarks' options."""
-    names = ["training-step", "baseline-step", "bnn-step", "evidence"]
+    names = ["training-step", "baseline-step", "bnn-step", "evidence", "resume"]
     parser.add_argument("benchmark", choices=names, help="what to measure")
     parser.add_argument("--preset", choices=["full", "smoke"], default="full", help="how much (default: %(default)s)")
     parser.add_argument(
@@ -25,10 +25,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure the speed of a training step, a baseline's or a network's step, or the log evidence of known targets."""
-    from pgps.benchmarks import baseline_step, bnn_step, training_step
+    """Measure the speed of steps (training, baselines, networks) or known log evidences; or kill and resume runs."""
+    from pgps.benchmarks import baseline_step, bnn_step, resume, training_step
 
-    foreign = ("repeats",) if args.benchmark == "evidence" else ("targets", "samplers", "seeds")
+    foreign = {"evidence": ("repeats",), "resume": ("repeats", "targets", "samplers", "seeds")}.get(
+        args.benchmark, ("targets", "samplers", "seeds")
+    )
     for name in foreign:
         if name in args:
             raise inputs.MisuseError(f"--{name} does not apply to {args.benchmark}; leave it out")
@@ -38,6 +40,7 @@ def run(args: argparse.Namespace) -> int:
         "training-step": training_step,
         "baseline-step": baseline_step,
         "bnn-step": bnn_step,
+        "resume": resume,
     }[args.benchmark]
     inputs.check_output(args.out)
     chosen: dict[str, Any] = {"preset": benchmark.PRESETS[args.preset]}

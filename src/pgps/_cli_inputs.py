@@ -17,6 +17,7 @@ from typing import Any
 import jax
 
 from pgps import recipes, storage
+from pgps.checkpoint import Checkpoint
 from pgps.initial import AbstractLaw, Normal, Uniform
 from pgps.methods import PGPS
 
@@ -173,6 +174,19 @@ def make_law(text: str, shape: tuple[int, ...]) -> AbstractLaw:
         raise MisuseError(f"--initial must be normal:MEAN,SCALE or uniform:LOW,HIGH, got {text!r}") from None
     with misuse({name: f"--initial {text}: {name}" for name in ("mean", "scale", "low", "high")}):
         return law(first, second, shape=shape)
+
+
+def make_checkpoint(file: Path | None, every: float | None, resume: bool) -> Checkpoint | None:
+    """Where a run is kept, if it is; with `resume` the file has to be there."""
+    if file is None:
+        given = {"--checkpoint-every": every is not None, "--resume": resume}
+        for flag in [flag for flag in given if given[flag]]:
+            raise MisuseError(f"{flag} is of no use without a checkpoint; add --checkpoint FILE")
+        return None
+    if resume and not os.path.isfile(file):
+        raise MisuseError(f"--resume needs a checkpoint to go on from, but {file} is none; leave it out to begin anew")
+    with misuse({"every": "--checkpoint-every", "path": "--checkpoint"}):
+        return Checkpoint(file) if every is None else Checkpoint(file, every)
 
 
 def load_function(target: str) -> Callable:

@@ -25,6 +25,7 @@ _SAMPLE_EXAMPLES = """\
   pgps sample banana.py:logdensity --dim 2 --initial normal:0,3
   pgps sample banana.py:logdensity --dim 2 --method paper --psi 0.05 --langevin-steps 10
   pgps sample banana.py:logdensity --shape 2,3 --method training-free --out runs/banana
+  pgps sample banana.py:logdensity --dim 2 --checkpoint banana.checkpoint --max-seconds 3600
 """
 _REPRODUCE_EXAMPLES = """\
   pgps reproduce --list
@@ -172,10 +173,23 @@ def _add_sample_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--method", choices=inputs.METHODS, default="exact", help="(default: %(default)s)")
     report_command.add_frames_option(parser)
+    _add_limit_options(parser.add_argument_group("checkpoint and limits"))
     group = parser.add_argument_group("options of the method, with the default of each method that has them")
     for name, (flag, kind, text) in inputs.OPTIONS.items():
         metavar, option_help = kind.__name__.upper(), f"{text} ({inputs.option_defaults(name)})"
         group.add_argument(flag, dest=name, type=kind, metavar=metavar, help=option_help, **_UNSET)
+
+
+def _add_limit_options(group: argparse._ArgumentGroup) -> None:
+    checkpoint_help = "keep the run in this file; if it is there, go on from it, and end with the same bits"
+    group.add_argument("--checkpoint", type=Path, metavar="FILE", help=checkpoint_help)
+    every = inspect.signature(pgps.Checkpoint).parameters["every"].default
+    every_help = f"seconds between two writes of the checkpoint (default: {every:g})"
+    group.add_argument("--checkpoint-every", type=float, metavar="SECONDS", help=every_help, **_UNSET)
+    group.add_argument("--resume", action="store_true", help="do not begin anew if the checkpoint is not there")
+    evaluations_help = "stop after so many calls of the log-density, summed over particles"
+    group.add_argument("--max-evaluations", type=inputs.whole(1), metavar="N", help=evaluations_help)
+    group.add_argument("--max-seconds", type=float, metavar="S", help="stop after so many seconds")
 
 
 def _demo(args: argparse.Namespace) -> int:
@@ -206,11 +220,27 @@ def _sample(args: argparse.Namespace) -> int:
     initial = inputs.make_law(args.initial, args.shape or (args.dim,))
     logdensity_fn = inputs.load_function(args.target)
     chosen = {"num_particles": args.num_particles} if "num_particles" in args else {}
-    names = {"logdensity_fn": args.target, "num_particles": "--particles"}
+    names = {
+        "logdensity_fn": args.target,
+        "num_particles": "--particles",
+        "checkpoint": "--checkpoint",
+        "max_seconds": "--max-seconds",
+    }
+    checkpoint = inputs.make_checkpoint(args.checkpoint, getattr(args, "checkpoint_every", None), args.resume)
     recorder = report_command.recorder(args.frames, method)
     with inputs.misuse(names), _doubts_kept_for_later():
-        settings = {"key": jax.random.key(args.seed), "method": method, "progress": _progress(args)}
-        result = pgps.sample(logdensity_fn, initial, callback=recorder, **settings, **chosen)
+        result = pgps.sample(
+            logdensity_fn,
+            initial,
+            key=jax.random.key(args.seed),
+            method=method,
+            progress=_progress(args),
+            callback=recorder,
+            checkpoint=checkpoint,
+            max_evaluations=args.max_evaluations,
+            max_seconds=args.max_seconds,
+            **chosen,
+        )
     folder = args.out or inputs.next_free("sample")
     with inputs.writing(folder):
         report = reporting.save_run(result, folder, args.asked, recorder and recorder.recording())

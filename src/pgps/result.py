@@ -37,6 +37,8 @@ class Status(enum.IntEnum):
     STEP_LIMIT = 4
     INTERRUPTED = 5
     OUTSIDE_SUPPORT = 6
+    EVALUATION_LIMIT = 7
+    TIME_LIMIT = 8
 
 
 @dataclasses.dataclass(frozen=True)

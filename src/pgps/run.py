@@ -5,9 +5,11 @@ compiled code. Step k draws its randomness from fold_in(key, k): a run does not 
 nor on the other runs of the program.
 """
 
+import math
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from functools import partial
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -15,14 +17,21 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int, PyTree, Scalar
 
+from pgps.checkpoint import Checkpoint, Keeper, Kept
 from pgps.density import Problem
+from pgps.fingerprint import fingerprint
+from pgps.interrupt import deferred_interrupt
+from pgps.journal import Journal
 from pgps.methods.base import TRANSPORT, AbstractMethod, Row, State, Trace
-from pgps.progress import progress_bar
+from pgps.progress import Report, progress_bar
 from pgps.result import Status
+from pgps.settings import with_arrays
 
 # Steps per compiled call: at most so many, and fewer while they would take longer than the host should stay away.
 _MOST_STEPS_PER_CHUNK = 64
 _CHUNK_SECONDS = 0.2
+# What ends a run from outside, and a later session may lift.
+_CUT_SHORT = (Status.RUNNING, Status.INTERRUPTED, Status.TIME_LIMIT, Status.EVALUATION_LIMIT)
 
 
 class Snapshot(NamedTuple):
@@ -70,70 +79,141 @@ class Lanes(eqx.Module):
         return jax.lax.map(one, (arrays, self.keys, runs))
 
 
+class Options(NamedTuple):
+    """How a run is watched, where it is kept, and what may end it early."""
+
+    progress: bool | None = None
+    callback: Callable[[Snapshot], None] | None = None
+    """Sees the first run only, and is meant for a single one."""
+    observe: Observe | None = None
+    max_evaluations: int | None = None
+    """Of each run: calls of the log-density, summed over particles."""
+    deadline: float = math.inf
+    """When to stop, by `time.perf_counter`."""
+    checkpoint: Checkpoint | None = None
+    """For a single run."""
+
+
+class Driven(NamedTuple):
+    """Runs that have ended, with their traces, and what became of their checkpoint."""
+
+    runs: list[tuple[Run, Trace]]
+    earlier_seconds: float = 0.0
+    """What earlier sessions took, if there were any."""
+    resumed_at: list[float] | None = None
+    """The times t from which a run with a checkpoint went on."""
+    failure: str | None = None
+    """Why the last checkpoint is not on the disk; None if it is."""
+
+
 def drive(
     method: AbstractMethod,
     problem: Problem,
     logdensity_fns: Callable[[PyTree], Scalar] | None,
     keys: Array,
     num_particles: int,
-    progress: bool | None = None,
-    callback: Callable[[Snapshot], None] | None = None,
-    observe: Observe | None = None,
-) -> list[tuple[Run, Trace]]:
-    """Run a method to its end for each key, chunk by chunk; returns each run and its trace.
-
-    A callback sees the first run only, and is meant for a single one.
-    """
-    # Numbers become arrays, so that another value of alpha or psi does not mean another program.
-    method = jax.tree.map(lambda leaf: _as_array(leaf, problem.structure.dtype), method)
+    options: Options,
+) -> Driven:
+    """Run a method to its end for each key, chunk by chunk, from the start or from a checkpoint."""
+    start, keeper = time.perf_counter(), None
+    if options.checkpoint is not None:
+        keeper = Keeper(options.checkpoint, fingerprint(method, problem, keys[0], num_particles, options.observe))
+    method = with_arrays(method, problem.structure.dtype)
     keys_init, keys_steps = jax.vmap(lambda key: jax.random.split(key), out_axes=1)(keys)
     lanes = Lanes(problem, logdensity_fns, keys_steps)
-    with progress_bar(progress) as report:
-        runs = _begin(method, eqx.tree_at(lambda lanes: lanes.keys, lanes, keys_init), num_particles)
-        _check_start(runs.state, num_particles)
-        # A first chunk of no steps: it compiles the program, and gives the trace its columns.
-        chunks, size, running = [], 0, True
+    limit = _limit_per_particle(options.max_evaluations, num_particles)
+    begin = partial(_begin, method, eqx.tree_at(lambda lanes: lanes.keys, lanes, keys_init), num_particles, limit)
+    advance = partial(_advance, method, lanes, limit, options.observe)
+
+    kept = None if keeper is None else _resume(keeper, begin, advance, limit)
+    with progress_bar(options.progress) as report:
+        if kept is None:
+            kept = Kept(begin(), [], 0.0, [])
+            _check_start(kept.runs.state, num_particles)
+        journal = Journal(kept, start)
+        if journal.is_running or not kept.rows:
+            # A first chunk of no steps: it compiles the program, and gives the trace its columns.
+            journal.add(*advance(journal.runs, jnp.asarray(0)))
+            if keeper is not None:
+                keeper.begin(journal.kept())
+        _loop(journal, advance, problem, options, report, keeper)
+    ended = [(_lane(journal.runs, i), rows) for i, rows in enumerate(journal.rows())]
+    return Driven(ended) if keeper is None else Driven(ended, kept.seconds, kept.resumed_at, keeper.failure)
+
+
+Advance = Callable[[Run, Array], tuple[Run, Row, Int[Array, " lanes"]]]
+
+
+def _resume(keeper: Keeper, begin: Callable[[], Run], advance: Advance, limit: Int[Array, ""]) -> Kept | None:
+    """What the checkpoint holds; what was cut short runs on, unless a limit still forbids it."""
+    if not keeper.path.exists():
+        return None
+    shapes = eqx.filter_eval_shape(begin)
+    _, rows, _ = eqx.filter_eval_shape(advance, shapes, jnp.asarray(0))
+    kept = keeper.read(shapes, rows)
+    if kept is None:
+        return None
+    runs: Run = kept.runs
+    cut_short = jnp.isin(runs.status, jnp.asarray([int(status) for status in _CUT_SHORT]))
+    allowed = jnp.where(runs.state.evaluations.total < limit, int(Status.RUNNING), int(Status.EVALUATION_LIMIT))
+    runs = eqx.tree_at(lambda runs: runs.status, runs, jnp.where(cut_short, allowed, runs.status))
+    return kept._replace(runs=runs, resumed_at=[*kept.resumed_at, float(runs.state.clock.t[0])])
+
+
+def _loop(
+    journal: Journal,
+    advance: Advance,
+    problem: Problem,
+    options: Options,
+    report: Report,
+    keeper: Keeper | None,
+) -> None:
+    """Take chunks of steps until the runs end, or have to. A chunk that has begun is always finished."""
+
+    def show(failed: bool = False) -> bool:
+        """Tell of the last chunk; returns whether the callback lets the run go on."""
+        rows, state = journal.last_rows(), journal.runs.state
+        loss = float(rows["loss"][-1]) if "loss" in rows and len(rows["loss"]) else None
+        report(float(np.mean(state.clock.t)), int(np.sum(state.num_steps)), loss)
         try:
-            while running:
-                start = time.perf_counter()
-                runs, buffer, counts = _advance(method, lanes, runs, jnp.asarray(size), observe)
-                counts = np.asarray(counts)
-                running = bool(np.any(np.asarray(runs.status) == Status.RUNNING))
-                buffer = jax.tree.map(np.asarray, buffer)
-                rows = [_filled(buffer, i, count) for i, count in enumerate(counts)]
-                chunks.append(rows)
-                loss = float(rows[0]["loss"][-1]) if "loss" in buffer and counts[0] else None
-                report(float(np.mean(runs.state.clock.t)), int(np.sum(runs.state.num_steps)), loss)
-                if callback is not None and counts[0] == size:
-                    callback(_snapshot(problem, _lane(runs, 0), rows[0]))
-                if size == 0 or callback is not None:
-                    size = 1
-                elif time.perf_counter() - start < _CHUNK_SECONDS / 2:
-                    size = min(2 * size, _MOST_STEPS_PER_CHUNK)
+            if options.callback is not None and not failed:
+                options.callback(_snapshot(problem, _lane(journal.runs, 0), rows))
         except KeyboardInterrupt:
-            if not chunks:
-                raise
-            status = jnp.where(runs.status == Status.RUNNING, int(Status.INTERRUPTED), runs.status)
-            runs = eqx.tree_at(lambda runs: runs.status, runs, status)
-    return [
-        (_lane(runs, i), jax.tree.map(lambda *parts: np.concatenate(parts), *[rows[i] for rows in chunks]))
-        for i in range(len(keys))
-    ]
+            return False
+        return True
+
+    with deferred_interrupt() as interrupted:
+        size, advanced, goes_on = 1, False, show()
+        while journal.is_running and goes_on and not interrupted():
+            start = time.perf_counter()
+            count = journal.add(*advance(journal.runs, jnp.asarray(size)))
+            advanced, goes_on = True, show(failed=count < size)
+            now = time.perf_counter()
+            if now >= options.deadline:
+                journal.end(Status.TIME_LIMIT)
+            elif keeper is not None and keeper.is_due and journal.is_running:
+                keeper.write(journal.kept())
+            size = _next_size(size, now - start) if options.callback is None else 1
+        journal.end(Status.INTERRUPTED)
+        if keeper is not None and advanced:
+            keeper.write(journal.kept())
 
 
-def _filled(buffer: PyTree, lane: int, count: int) -> PyTree:
-    """One run's rows of a chunk."""
-    return jax.tree.map(lambda values: values[lane, :count], buffer)
+def _next_size(size: int, seconds: float) -> int:
+    """How many steps the next chunk should have, after one that took so long."""
+    if seconds < _CHUNK_SECONDS / 2:
+        return min(2 * size, _MOST_STEPS_PER_CHUNK)
+    return max(size // 2, 1) if seconds > 2 * _CHUNK_SECONDS else size
+
+
+def _limit_per_particle(max_evaluations: int | None, num_particles: int) -> Int[Array, ""]:
+    """Calls for one particle with which all have made `max_evaluations`: such numbers fit into 32 bits."""
+    most = np.iinfo(np.int32).max
+    return jnp.asarray(most if max_evaluations is None else min(math.ceil(max_evaluations / num_particles), most))
 
 
 def _lane(runs: Run, index: int) -> Run:
     return jax.tree.map(lambda leaf: leaf[index], runs)
-
-
-def _as_array(leaf: Any, dtype: Any) -> Any:
-    if isinstance(leaf, float):
-        return jnp.asarray(leaf, dtype)
-    return jnp.asarray(leaf) if isinstance(leaf, int) and not isinstance(leaf, bool) else leaf
 
 
 def _snapshot(problem: Problem, run: Run, rows: Trace) -> Snapshot:
@@ -143,21 +223,26 @@ def _snapshot(problem: Problem, run: Run, rows: Trace) -> Snapshot:
 
 
 @eqx.filter_jit
-def _begin(method: AbstractMethod, lanes: Lanes, num_particles: int) -> Run:
+def _begin(method: AbstractMethod, lanes: Lanes, num_particles: int, limit: Int[Array, ""]) -> Run:
     def begin(problem: Problem, key: Array, _: None) -> Run:
         state = method.init(key, problem, num_particles)
         # No weak types, which steps would not give back: they would have `_advance` compiled twice.
         state = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.result_type(leaf)), state)
         nothing = jnp.asarray(0)
         run = Run(state, jnp.asarray(int(Status.RUNNING)), state.clock.t, nothing, nothing)
-        return _judge(run, run, method)
+        return _judge(run, run, method, limit)
 
     return lanes.map(begin)
 
 
 @eqx.filter_jit
 def _advance(
-    method: AbstractMethod, lanes: Lanes, runs: Run, num_steps: Int[Array, ""], observe: Observe | None
+    method: AbstractMethod,
+    lanes: Lanes,
+    limit: Int[Array, ""],
+    observe: Observe | None,
+    runs: Run,
+    num_steps: Int[Array, ""],
 ) -> tuple[Run, Row, Int[Array, " lanes"]]:
     """Take up to `num_steps` steps of each run; returns the runs, their rows and how many of these are filled."""
 
@@ -175,7 +260,7 @@ def _advance(
         def advance(carry: tuple) -> tuple:
             run, rows, count = carry
             state, row = step(problem, key, run.state)
-            judged = _judge(run, eqx.tree_at(lambda run: run.state, run, state), method)
+            judged = _judge(run, eqx.tree_at(lambda run: run.state, run, state), method, limit)
             rows = jax.tree.map(lambda buffer, value: buffer.at[count].set(value), rows, row)
             return judged, rows, count + (judged.num_faults == 0)
 
@@ -186,7 +271,7 @@ def _advance(
     return lanes.map(advance_one, runs)
 
 
-def _judge(last: Run, run: Run, method: AbstractMethod) -> Run:
+def _judge(last: Run, run: Run, method: AbstractMethod, limit: Int[Array, ""]) -> Run:
     """Set the status of a run after a step; if the step failed, go back to the state before it."""
     population, clock = run.state.population, run.state.clock
     lost, faulty = population.lost, population.faulty & ~population.lost
@@ -197,6 +282,7 @@ def _judge(last: Run, run: Run, method: AbstractMethod) -> Run:
         Status.NONFINITE_DENSITY: jnp.any(faulty),
         Status.OUTSIDE_SUPPORT: all_outside,
         Status.COMPLETED: clock.t >= 1,
+        Status.EVALUATION_LIMIT: run.state.evaluations.total >= limit,
         Status.STEP_LIMIT: run.state.num_steps >= method.step_limit,
     }
     codes = [jnp.asarray(int(code)) for code in ends]
@@ -206,7 +292,9 @@ def _judge(last: Run, run: Run, method: AbstractMethod) -> Run:
     state = eqx.tree_at(lambda state: state.evaluations, state, run.state.evaluations)
     # A field that has turned nan takes t along: then the fault lies where the step began.
     fault_t = jnp.where(jnp.isfinite(clock.t), clock.t, last.state.clock.t)
-    return Run(state, status, fault_t, jnp.sum(bad), jnp.argmax(bad))
+    judged = Run(state, status, fault_t, jnp.sum(bad), jnp.argmax(bad))
+    # Weak types become strong, as they are in a file: a change of them from call to call means another compilation.
+    return jax.tree.map(lambda leaf: jax.lax.convert_element_type(leaf, leaf.dtype), judged)
 
 
 def _check_start(states: State, num_particles: int) -> None:

@@ -1,6 +1,7 @@
 """The entry point: checks what it is given, runs a method on it, and puts the result together."""
 
 import datetime
+import math
 import platform
 import time
 import warnings
@@ -15,6 +16,7 @@ from jaxtyping import Array, PyTree, Scalar
 
 from pgps import _checks
 from pgps._version import __version__
+from pgps.checkpoint import Checkpoint
 from pgps.density import Problem
 from pgps.draw import Fitted
 from pgps.initial import AbstractLaw, as_law
@@ -22,7 +24,7 @@ from pgps.methods.base import TRANSPORT, AbstractMethod, State, Trace
 from pgps.methods.pgps import PGPS
 from pgps.recipes import exact
 from pgps.result import PGPSWarning, Result, Status
-from pgps.run import Observe, Run, Snapshot, drive
+from pgps.run import Observe, Options, Run, Snapshot, drive
 from pgps.settings import describe
 
 # An error of the log evidence above which it, and what hangs on it, should be doubted.
@@ -39,6 +41,9 @@ def sample(
     progress: bool | None = None,
     callback: Callable[[Snapshot], None] | None = None,
     observe: Observe | None = None,
+    checkpoint: Checkpoint | None = None,
+    max_evaluations: int | None = None,
+    max_seconds: float | None = None,
     throw: bool = False,
 ) -> Result:
     """Sample a density that is known up to a constant.
@@ -51,12 +56,21 @@ def sample(
         num_particles: How many particles.
         method: The sampler; `pgps.exact()` if none is given.
         progress: Whether to show a progress bar; None shows it on a terminal.
-        callback: Called with a `Snapshot` at t = 0 and after every step.
+        callback: Called with a `Snapshot` at the start, or where the run is resumed, and after every step.
         observe: Measures something on the particles after every step, for the trace: takes all particles (the pytree
             with a leading axis) and returns a dict of scalars. It is compiled, and so costs far less than a callback.
+        checkpoint: Where to keep the run on disk, as in `pgps.Checkpoint("run.checkpoint")`. If the file is there, the
+            run goes on from it, to the same bits as if it had never stopped.
+        max_evaluations: Stop after the step by which the log-density, with or without its gradient, was called so
+            often, summed over particles.
+        max_seconds: Stop after the chunk of steps by which this call, compilation included, has taken so long. One
+            chunk is always done, so that a run with a checkpoint gets on.
         throw: Whether to raise an error if the run does not complete, instead of returning what there is.
     """
-    [result] = _sample([logdensity_fn], initial, [_check_key(key)], num_particles, method, progress, callback, observe)
+    start = time.perf_counter()
+    deadline = _check_limits(checkpoint, max_evaluations, max_seconds, start)
+    options = Options(progress, callback, observe, max_evaluations, deadline, checkpoint)
+    [result] = _sample([logdensity_fn], initial, [_check_key(key)], num_particles, method, options)
     if throw and result.status != Status.COMPLETED:
         raise RuntimeError(result.warnings[0])
     _warn(result)
@@ -95,7 +109,7 @@ def sample_many(
         raise ValueError(
             f"logdensity_fn must be one function, or one per key ({len(keys)}), got {len(functions)}; match them"
         )
-    results = _sample(functions, initial, keys, num_particles, method, progress, None, observe)
+    results = _sample(functions, initial, keys, num_particles, method, Options(progress, observe=observe))
     for result in results:
         _warn(result)
     return results
@@ -107,9 +121,7 @@ def _sample(
     keys: list[Array],
     num_particles: int,
     method: AbstractMethod | None,
-    progress: bool | None,
-    callback: Callable[[Snapshot], None] | None,
-    observe: Observe | None,
+    options: Options,
 ) -> list[Result]:
     start = time.perf_counter()
     method = exact() if method is None else method
@@ -120,17 +132,21 @@ def _sample(
         "method", method, AbstractMethod, "pgps.exact(), pgps.paper(), pgps.training_free() or pgps.methods"
     )
     problem = _check_problem(functions[0], as_law(initial))
-    if observe is not None:
-        _check_observe(observe, problem, num_particles)
+    if options.observe is not None:
+        _check_observe(options.observe, problem, num_particles)
 
     stacked = _stack(functions) if len(functions) > 1 else None
-    runs = drive(method, problem, stacked, jnp.stack(keys), num_particles, progress, callback, observe)
-    seconds = (time.perf_counter() - start) / len(keys)
+    driven = drive(method, problem, stacked, jnp.stack(keys), num_particles, options)
+    seconds = driven.earlier_seconds + (time.perf_counter() - start) / len(keys)
     shared = functions * len(keys) if len(functions) == 1 else functions
-    return [
-        _result(run, trace, method, problem, _provenance(method, problem, function, key, num_particles, seconds))
-        for (run, trace), function, key in zip(runs, shared, keys, strict=True)
-    ]
+    results = []
+    for (run, trace), function, key in zip(driven.runs, shared, keys, strict=True):
+        provenance = _provenance(method, problem, function, key, num_particles, seconds)
+        if driven.resumed_at:
+            provenance["resumed_at"] = driven.resumed_at
+        doubts = _status_doubts(run, num_particles, options) + ([driven.failure] if driven.failure else [])
+        results.append(_result(run, trace, method, problem, provenance, doubts))
+    return results
 
 
 def _result(
@@ -139,11 +155,12 @@ def _result(
     method: AbstractMethod,
     problem: Problem,
     provenance: dict[str, Any],
+    doubts: list[str],
 ) -> Result:
     num_particles = provenance["num_particles"]
     steps = trace.pop(TRANSPORT, None)
     state, status = run.state, Status(int(run.status))
-    doubts = _status_doubts(status, run, num_particles) + method.doubts(trace) + _support_doubts(state, status)
+    doubts = doubts + method.doubts(trace) + _support_doubts(state, status)
     weights = state.weights
     # Weights at an earlier t are not those of the target.
     exact = weights if status == Status.COMPLETED else None
@@ -190,6 +207,20 @@ def _split(function: Callable[[PyTree], Scalar]) -> tuple[list[Array], Any]:
     """A callable's arrays, and all the rest of it, which can be compared."""
     arrays, rest = eqx.partition(function, eqx.is_array)
     return jax.tree.leaves(arrays), (jax.tree.structure(arrays), *jax.tree.flatten(rest))
+
+
+def _check_limits(
+    checkpoint: Checkpoint | None, max_evaluations: int | None, max_seconds: float | None, start: float
+) -> float:
+    """Look at what may end a run early; returns when its time is over."""
+    if checkpoint is not None:
+        _checks.instance("checkpoint", checkpoint, Checkpoint, "pgps.Checkpoint('run.checkpoint')")
+    if max_evaluations is not None:
+        _checks.whole("max_evaluations", max_evaluations, at_least=1)
+    if max_seconds is None:
+        return math.inf
+    _checks.positive("max_seconds", max_seconds)
+    return start + max_seconds
 
 
 def _check_observe(observe: Observe, problem: Problem, num_particles: int) -> None:
@@ -252,11 +283,15 @@ def _plain_log_weights(state: State, status: Status) -> Array:
     return jnp.where(alive, 0.0, -jnp.inf)
 
 
-def _status_doubts(status: Status, run: Run, num_particles: int) -> list[str]:
+def _status_doubts(run: Run, num_particles: int, options: Options) -> list[str]:
+    """How the run ended, if not well, and what to do about it."""
+    t = f"t = {float(run.state.clock.t):.4g}"
     where = f"at t = {float(run.fault_t):.4g}"
-    kept = f"the particles returned are the last good ones, at t = {float(run.state.clock.t):.4g}"
+    kept = f"the particles returned are the last good ones, at {t}"
     culprits = f"{int(run.num_faults)} of {num_particles} particles (the first: {int(run.first_fault)})"
-    match status:
+    partial = f"at {t}, so the particles returned are those of p_t and not of the target"
+    go_on = "" if options.checkpoint is None else f", and go on from {options.checkpoint.path}"
+    match Status(int(run.status)):
         case Status.NONFINITE_DENSITY:
             return [f"the log-density or its gradient became nan or +inf {where} for {culprits}; {kept}"]
         case Status.NONFINITE_PARTICLES:
@@ -267,9 +302,15 @@ def _status_doubts(status: Status, run: Run, num_particles: int) -> list[str]:
         case Status.OUTSIDE_SUPPORT:
             return [f"the log-density became -inf {where} for every particle, so steps were too large; {kept}"]
         case Status.STEP_LIMIT:
-            return [f"the step limit of {int(run.state.num_steps)} was reached at t = {float(run.state.clock.t):.4g}"]
+            steps = int(run.state.num_steps)
+            return [f"the step limit of {steps} was reached {partial}; raise the method's max_steps"]
+        case Status.EVALUATION_LIMIT:
+            return [f"max_evaluations = {options.max_evaluations} was reached {partial}; raise it{go_on}"]
+        case Status.TIME_LIMIT:
+            return [f"max_seconds had passed {partial}; raise it{go_on or ', or keep the run in a checkpoint'}"]
         case Status.INTERRUPTED:
-            return [f"interrupted at t = {float(run.state.clock.t):.4g}"]
+            remedy = "" if options.checkpoint is None else f"; the same call goes on from {options.checkpoint.path}"
+            return [f"interrupted {partial}{remedy}"]
         case _:
             return []
 

@@ -2,10 +2,14 @@
 
 import dataclasses
 import math
-from typing import Any
+from typing import Any, TypeVar
 
 import equinox as eqx
+import jax
+import jax.numpy as jnp
 import numpy as np
+
+Component = TypeVar("Component")
 
 _MOST_ENTRIES = 64
 
@@ -29,6 +33,17 @@ def describe(value: Any) -> Any:
             describe(array.tolist()) if array.size <= _MOST_ENTRIES else f"{array.dtype} array of shape {array.shape}"
         )
     return _qualified_name(value)
+
+
+def with_arrays(component: Component, dtype: Any) -> Component:
+    """Turn a component's numbers into arrays, so that another value of alpha or psi does not mean another program."""
+
+    def convert(leaf: Any) -> Any:
+        if isinstance(leaf, float):
+            return jnp.asarray(leaf, dtype)
+        return jnp.asarray(leaf) if isinstance(leaf, int) and not isinstance(leaf, bool) else leaf
+
+    return jax.tree.map(convert, component)
 
 
 def _qualified_name(value: Any) -> str:

@@ -1,5 +1,14 @@
-"""Results on disk: a folder with `result.json` and `particles.npz`. Nothing is pickled, and nothing is overwritten."""
+"""Results and checkpoints on disk. Nothing is pickled.
 
+A result is a folder with `result.json` and `particles.npz`, and is never overwritten. A checkpoint is one file: a line
+with the format and the SHA-256 of the rest, which is an npz archive with a JSON record in it. A new one takes the old
+one's place when it is complete and on the disk.
+"""
+
+import contextlib
+import glob
+import hashlib
+import io
 import json
 import os
 import shutil
@@ -16,6 +25,11 @@ from jaxtyping import PyTree
 _FORMAT = 1
 _RECORD = "result.json"
 _ARRAYS = "particles.npz"
+
+_CHECKPOINT_FORMAT = 1
+_HEADER = "pgps-checkpoint {format} {checksum}\n"
+_LONGEST_HEADER = 200
+_DRAFT = ".part"
 
 
 def check_free(path: Path) -> None:
@@ -60,6 +74,76 @@ def read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     if not isinstance(record, dict) or record.get("format") != _FORMAT:
         raise ValueError(f"path {path} holds no result of format {_FORMAT}; read it with the version that wrote it")
     return record, arrays
+
+
+def replace_file(path: Path, record: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+    """Write a checkpoint in place of the one that `path` holds; whenever this ends, one of them is there, complete."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, draft = tempfile.mkstemp(prefix=f".{path.name}-", suffix=_DRAFT, dir=path.parent)
+    try:
+        with os.fdopen(handle, "w+b") as file:
+            _write_archive(file, record, arrays)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(draft, 0o644)
+        os.replace(draft, path)
+    except BaseException:
+        Path(draft).unlink(missing_ok=True)
+        raise
+    # Not every system lets a folder be synchronised; then a power cut may bring the old checkpoint back, complete.
+    with contextlib.suppress(OSError):
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def remove_drafts(path: Path) -> None:
+    """Remove what processes that were killed while they wrote the checkpoint `path` have left."""
+    for draft in path.parent.glob(f".{glob.escape(path.name)}-*{_DRAFT}"):
+        with contextlib.suppress(OSError):
+            draft.unlink()
+
+
+def read_file(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Read a checkpoint back, or raise ValueError."""
+    with path.open("rb") as file:
+        header = file.readline(_LONGEST_HEADER)
+        match header.decode("ascii", "replace").split():
+            case ["pgps-checkpoint", version, checksum]:
+                pass
+            case _:
+                raise ValueError(f"checkpoint {path} is no checkpoint of pgps; choose another file")
+        if version != str(_CHECKPOINT_FORMAT):
+            raise ValueError(
+                f"checkpoint {path} has format {version}, not {_CHECKPOINT_FORMAT}; go on with the pgps that wrote it"
+            )
+        if hashlib.file_digest(file, "sha256").hexdigest() != checksum:
+            raise damaged(path, "its checksum is wrong")
+        file.seek(len(header))
+        try:
+            with np.load(file, allow_pickle=False) as archive:
+                arrays = dict(archive)
+            return json.loads(arrays.pop("record").tobytes()), arrays
+        except (ValueError, KeyError, zipfile.BadZipFile, EOFError) as error:
+            raise damaged(path, str(error)) from error
+
+
+def damaged(path: Path, reason: str) -> ValueError:
+    """The error about a checkpoint that cannot be used."""
+    return ValueError(f"checkpoint {path} is damaged ({reason}); restore it, or choose another file to begin anew")
+
+
+def _write_archive(file: io.BufferedRandom, record: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+    text = json.dumps(record, allow_nan=False).encode()
+    blank = _HEADER.format(format=_CHECKPOINT_FORMAT, checksum="0" * 64).encode()
+    file.write(blank)
+    np.savez(file, allow_pickle=False, record=np.frombuffer(text, np.uint8), **arrays)
+    file.seek(len(blank))
+    checksum = hashlib.file_digest(file, "sha256").hexdigest()
+    file.seek(0)
+    file.write(_HEADER.format(format=_CHECKPOINT_FORMAT, checksum=checksum).encode())
 
 
 def encode_tree(tree: PyTree) -> tuple[Any, list[Any]]:
