@@ -10,7 +10,8 @@ import pytest
 import pgps
 from helpers import assert_close, assert_covariance, normal_array, vector_problem
 from pgps.adapters.blackjax import Kernel, _logdensity, as_sampling_algorithm
-from pgps.density import Problem, evaluate_target
+from pgps.adjustments.base import Adjustment
+from pgps.density import Population, Problem, evaluate_target
 
 blackjax: Any = pytest.importorskip("blackjax")
 
@@ -61,11 +62,13 @@ def test_a_kernel_leaves_the_density_as_it_is():
     kernel = Kernel(lambda logdensity_fn: blackjax.hmc(logdensity_fn, 0.4, jnp.ones(2), 3), num_steps=2)
     draws = MEAN + SCALE * normal_array(2000, 2)
     population = evaluate_target(draws, problem)
-    moved, _, report = jax.jit(
-        lambda population: kernel.adjust(
-            KEY, jnp.asarray(0.0), jnp.asarray(1.0), population, None, lambda x: evaluate_target(x, problem)
-        )
-    )(population)
+
+    @jax.jit
+    def adjust(population: Population) -> tuple[Population, Any, Adjustment]:
+        t = jnp.asarray(0.0), jnp.asarray(1.0)
+        return kernel.adjust(KEY, *t, population, None, lambda x, key=None: evaluate_target(x, problem, key))
+
+    moved, _, report = adjust(population)
     assert_covariance(moved.particles, MEAN, np.diag(SCALE**2))
     assert 0.5 < report.acceptance <= 1
     assert report.covered > 0.1

@@ -44,7 +44,7 @@ def _adjust(
 ) -> tuple[Array, MoveMemory, Adjustment]:
     t = jnp.ones((), x.dtype)
     start = evaluate(density, x)
-    population, memory, report = adjustment.adjust(key, t, t, start, memory, partial(evaluate, density))
+    population, memory, report = adjustment.adjust(key, t, t, start, memory, lambda x, key=None: evaluate(density, x))
     return population.particles, memory, report
 
 

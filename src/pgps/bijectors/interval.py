@@ -20,8 +20,8 @@ class Interval(AbstractBijector):
         high: The upper bound, likewise.
     """
 
-    low: float | Float[Array, "..."]
-    high: float | Float[Array, "..."]
+    low: float | Float[Array | np.ndarray, "..."]
+    high: float | Float[Array | np.ndarray, "..."]
 
     def __check_init__(self):
         low, high = np.asarray(self.low), np.asarray(self.high)
