@@ -36,7 +36,7 @@ KEY = jax.random.key(8)
 def _adjust(
     adjustment: AbstractAdjustment, key: Array, before: Array, t: Array, population: Population, problem: Problem
 ) -> tuple[Population, Adjustment]:
-    evaluate = lambda x: paths.evaluate(PATH, t, x, problem)  # noqa: E731
+    evaluate = lambda x, key=None: paths.evaluate(PATH, t, x, problem, key)  # noqa: E731
     memory = adjustment.init(population.particles.dtype)
     population, _, report = adjustment.adjust(key, before, t, population, memory, evaluate)
     return population, report
