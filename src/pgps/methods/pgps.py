@@ -277,8 +277,9 @@ class PGPS(AbstractMethod):
         return jax.lax.cond(jnp.any(flow.velocity != 0), move, stand_still, dt)
 
     def _estimation_key(self, key: Array) -> Array | None:
-        """The key that estimates a stochastic target; weights need the target itself."""
-        return estimation_key(key) if self.weighing is None else None
+        """The key that estimates a stochastic target; weights and Metropolis's rule need the target itself."""
+        exact = self.weighing is not None or self.adjustment.leaves_invariant()
+        return None if exact else estimation_key(key)
 
     def _trusted(self, leap: Leap) -> Scalar:
         """The longest step to try next: longer than the last one, if that was right at the first try."""
