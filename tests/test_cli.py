@@ -215,7 +215,7 @@ def test_sample_writes_the_next_free_folder_and_says_where(capsys):
     assert captured.err == ""
     assert list(Path("runs/sample-1").iterdir()) == []
     files = {path.name for path in Path("runs/sample-2").iterdir()}
-    assert files == {"report.html", "result.json", "particles.npz", "marginals.png"}
+    assert files == {"report.html", "result.json", "particles.npz", "marginals.png", "frames.npz"}
 
     result = pgps.load("runs/sample-2")
     assert result.particles.shape == (300, 2)
@@ -281,7 +281,7 @@ def test_a_run_that_fails_on_the_way_is_reported_and_exits_with_1(capsys):
     captured = capsys.readouterr()
     assert "nonfinite_density" in captured.out
     report = Path(captured.out.splitlines()[-1])
-    assert "Not usable." in report.read_text()
+    assert "Failed." in report.read_text()
     assert json.loads((report.parent / "result.json").read_text())["status"] == "NONFINITE_DENSITY"
 
 

@@ -1,6 +1,19 @@
 """pgps: path-guided particle-based sampling of hard, multimodal densities."""
 
-from pgps import adapters, adjustments, bijectors, fields, methods, metrics, paths, steppers, targets, trainers, weights
+from pgps import (
+    adapters,
+    adjustments,
+    bijectors,
+    fields,
+    methods,
+    metrics,
+    paths,
+    steppers,
+    targets,
+    trainers,
+    tuning,
+    weights,
+)
 from pgps._version import __version__
 from pgps.initial import Normal, Uniform
 from pgps.recipes import exact, paper, training_free
@@ -30,5 +43,6 @@ __all__ = [
     "targets",
     "trainers",
     "training_free",
+    "tuning",
     "weights",
 ]

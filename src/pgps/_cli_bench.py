@@ -12,7 +12,7 @@ _UNSET: dict[str, Any] = {"default": argparse.SUPPRESS}
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Give the parser the benchmarks' options."""
-    names = ["training-step", "baseline-step", "evidence"]
+    names = ["training-step", "baseline-step", "bnn-step", "evidence"]
     parser.add_argument("benchmark", choices=names, help="what to measure")
     parser.add_argument("--preset", choices=["full", "smoke"], default="full", help="how much (default: %(default)s)")
     parser.add_argument(
@@ -25,8 +25,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure the speed of training steps or of the baselines' steps, or the log evidence of known targets."""
-    from pgps.benchmarks import baseline_step, training_step
+    """Measure the speed of a training step, a baseline's or a network's step, or the log evidence of known targets."""
+    from pgps.benchmarks import baseline_step, bnn_step, training_step
 
     foreign = ("repeats",) if args.benchmark == "evidence" else ("targets", "samplers", "seeds")
     for name in foreign:
@@ -34,7 +34,11 @@ def run(args: argparse.Namespace) -> int:
             raise inputs.MisuseError(f"--{name} does not apply to {args.benchmark}; leave it out")
     if args.benchmark == "evidence":
         return _evidence(args)
-    benchmark: Any = {"training-step": training_step, "baseline-step": baseline_step}[args.benchmark]
+    benchmark: Any = {
+        "training-step": training_step,
+        "baseline-step": baseline_step,
+        "bnn-step": bnn_step,
+    }[args.benchmark]
     inputs.check_output(args.out)
     chosen: dict[str, Any] = {"preset": benchmark.PRESETS[args.preset]}
     if "repeats" in args:

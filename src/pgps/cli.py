@@ -15,7 +15,9 @@ import jax
 
 import pgps
 from pgps import _cli_bench as bench_command
+from pgps import _cli_bnn as bnn_command
 from pgps import _cli_inputs as inputs
+from pgps import _cli_report as report_command
 from pgps import reporting
 from pgps.result import PGPSWarning, Status
 
@@ -29,7 +31,8 @@ _REPRODUCE_EXAMPLES = """\
   pgps reproduce fig4 --preset smoke
   pgps reproduce all --preset paper --out results/reproduction
 """
-_EXAMPLES = f"examples:\n  pgps demo\n{_SAMPLE_EXAMPLES}{_REPRODUCE_EXAMPLES}  pgps bench training-step\n"
+_EXAMPLES = f"examples:\n  pgps demo\n{_SAMPLE_EXAMPLES}{report_command.EXAMPLES}{_REPRODUCE_EXAMPLES}"
+_EXAMPLES += "  pgps bench training-step\n"
 
 
 class _Parser(argparse.ArgumentParser):
@@ -81,14 +84,35 @@ def _parser() -> argparse.ArgumentParser:
     reproduce.set_defaults(command=_reproduce)
     _add_reproduce_options(reproduce)
 
+    bnn = commands.add_parser(
+        "bnn",
+        help="sample Bayesian neural networks on a data set",
+        description=bnn_command.run.__doc__,
+        epilog=f"examples:\n{bnn_command.EXAMPLES}",
+        **layout,
+    )
+    bnn.set_defaults(command=_bnn)
+    bnn_command.add_options(bnn)
+
     bench = commands.add_parser(
         "bench", help="measure speed and accuracy", description=bench_command.run.__doc__, **layout
     )
     bench.set_defaults(command=bench_command.run)
     bench_command.add_options(bench)
 
-    for command, remark in ((demo, ""), (sample, ""), (bench, "; timings do not depend on it")):
-        _add_common_options(command, remark)
+    report = commands.add_parser(
+        "report",
+        help="make a run's report again, or compare runs",
+        description=report_command.run.__doc__,
+        epilog=f"examples:\n{report_command.EXAMPLES}",
+        **layout,
+    )
+    report.set_defaults(command=_report)
+    report_command.add_options(report)
+
+    remarks = {bnn: "; of the split, too", bench: "; timings do not depend on it"}
+    for command in (demo, sample, bnn, bench):
+        _add_common_options(command, remarks.get(command, ""))
     return parser
 
 
@@ -117,6 +141,8 @@ def _add_reproduce_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seeds", type=inputs.seeds, metavar="LIST", help="as in 0,1,2 or 0-9 (default: the item's own)"
     )
+    cells_help = "of a table: only these, as in heart-*,*-pgps (default: all)"
+    parser.add_argument("--cells", type=inputs.names, default=("*",), metavar="LIST", help=cells_help)
     out_help = "a new folder, or one to go on in (default: runs/reproduce/PRESET)"
     parser.add_argument("--out", type=Path, metavar="DIR", help=out_help)
     parser.add_argument("--jobs", type=inputs.whole(1, 64), default=1, metavar="N", help="processes (default: 1)")
@@ -145,6 +171,7 @@ def _add_sample_options(parser: argparse.ArgumentParser) -> None:
         **_UNSET,
     )
     parser.add_argument("--method", choices=inputs.METHODS, default="exact", help="(default: %(default)s)")
+    report_command.add_frames_option(parser)
     group = parser.add_argument_group("options of the method, with the default of each method that has them")
     for name, (flag, kind, text) in inputs.OPTIONS.items():
         metavar, option_help = kind.__name__.upper(), f"{text} ({inputs.option_defaults(name)})"
@@ -180,12 +207,13 @@ def _sample(args: argparse.Namespace) -> int:
     logdensity_fn = inputs.load_function(args.target)
     chosen = {"num_particles": args.num_particles} if "num_particles" in args else {}
     names = {"logdensity_fn": args.target, "num_particles": "--particles"}
+    recorder = report_command.recorder(args.frames, method)
     with inputs.misuse(names), _doubts_kept_for_later():
-        key = jax.random.key(args.seed)
-        result = pgps.sample(logdensity_fn, initial, key=key, method=method, progress=_progress(args), **chosen)
+        settings = {"key": jax.random.key(args.seed), "method": method, "progress": _progress(args)}
+        result = pgps.sample(logdensity_fn, initial, callback=recorder, **settings, **chosen)
     folder = args.out or inputs.next_free("sample")
     with inputs.writing(folder):
-        report = reporting.save_run(result, folder, args.asked)
+        report = reporting.save_run(result, folder, args.asked, recorder and recorder.recording())
     if args.quiet:
         _print_doubts(result.warnings)
     else:
@@ -214,17 +242,20 @@ def _reproduce(args: argparse.Namespace) -> int:
     _check_report_extra()
     folder = args.out or Path("runs") / "reproduce" / args.preset
     asked = []
-    with inputs.misuse({"seeds": "--seeds", "out": "--out"}):
+    with inputs.misuse({"seeds": "--seeds", "out": "--out", "only": "--cells"}):
         for name in names:
             experiment = experiments.EXPERIMENTS[name]
             seeds = args.seeds or experiment.seeds(args.preset)
             own = folder if args.item != "all" and args.out else folder / name
             runner.check_seeds(seeds)
+            runner.check_only(experiment, args.preset, args.cells)
             runner.check_folder(name, experiment, args.preset, seeds, own)
             asked.append((name, experiment, seeds, own))
     announce = None if args.quiet else lambda line: print(line, file=sys.stderr, flush=True)
     for name, experiment, seeds, own in asked:
-        workers = partial(start_workers, name, args.preset, seeds, own, args.jobs) if args.jobs > 1 else None
+        workers = (
+            partial(start_workers, name, args.preset, seeds, own, args.cells, args.jobs) if args.jobs > 1 else None
+        )
         with inputs.writing(own), _doubts_kept_for_later():
             findings, report = runner.reproduce(
                 name,
@@ -233,6 +264,7 @@ def _reproduce(args: argparse.Namespace) -> int:
                 seeds,
                 own,
                 command=args.asked,
+                only=args.cells,
                 workers=workers,
                 progress=_progress(args),
                 announce=announce,
@@ -244,6 +276,17 @@ def _reproduce(args: argparse.Namespace) -> int:
                 print(f"{name}: {claim.verdict}: {claim.published}; measured: {claim.measured}")
         print(report)
     return 0
+
+
+def _bnn(args: argparse.Namespace) -> int:
+    _check_report_extra()
+    with _doubts_kept_for_later():
+        return bnn_command.run(args)
+
+
+def _report(args: argparse.Namespace) -> int:
+    _check_report_extra()
+    return report_command.run(args)
 
 
 def _check_before_running(args: argparse.Namespace) -> None:

@@ -122,6 +122,8 @@ class AbstractExperiment(abc.ABC):
     """A figure of the paper, or another published statement, that one command repeats."""
 
     title: str
+    allows_gaps: bool = False
+    """Whether `findings` makes do with some of the cells, as a table does."""
 
     @abc.abstractmethod
     def seeds(self, preset: str) -> tuple[int, ...]:

@@ -25,9 +25,12 @@ def score_table(
     """Mean and standard deviation over the runs, published means in brackets, bold for a clear winner."""
     lines = []
     for row in rows:
-        winner = clear_winner(records, row, score, methods)
+        winner = clear_winner(records, row, score, methods) if is_complete(records, row, methods) else None
         cells = []
         for column, method in enumerate(methods):
+            if f"{row}-{method}" not in records:
+                cells.append("not run" + (f" ({published[row][column]:.3f})" if published else ""))
+                continue
             values = records[f"{row}-{method}"].values(score)
             cell = f"{np.mean(values):.3f} ± {np.std(values, ddof=1) if len(values) > 1 else np.nan:.3f}"
             cell = f"**{cell}**" if method == winner else cell
@@ -39,6 +42,11 @@ def score_table(
         "every other by more than two standard errors of the paired difference"
     )
     return Table(caption, ("set", *[NAMES[method] for method in methods]), lines)
+
+
+def is_complete(records: Records, row: str, methods: Sequence[str] = METHODS) -> bool:
+    """Whether every method was run on a row."""
+    return all(f"{row}-{method}" in records for method in methods)
 
 
 def _gain(records: Records, row: str, score: str, first: str, second: str) -> np.ndarray:
@@ -70,8 +78,9 @@ def draw_scores(records: Records, rows: Sequence[str], scores: Mapping[str, str]
     figure = Figure(figsize=(9.0, 1.6 + 2.2 * len(scores)), layout="constrained")
     for axes, (score, text) in zip(np.atleast_1d(figure.subplots(len(scores))), scores.items(), strict=True):
         for i, method in enumerate(methods):
-            values = [records[f"{row}-{method}"].values(score) for row in rows]
-            x = np.arange(len(rows)) + 0.16 * (i - (len(methods) - 1) / 2)
+            places = [place for place, row in enumerate(rows) if f"{row}-{method}" in records]
+            values = [records[f"{rows[place]}-{method}"].values(score) for place in places]
+            x = np.array(places) + 0.16 * (i - (len(methods) - 1) / 2)
             errors = np.nan_to_num([standard_error(value) for value in values])
             means = [np.mean(value) for value in values]
             axes.errorbar(x, means, errors, fmt="o", color=COLORS[i], markersize=5, capsize=2, label=NAMES[method])

@@ -5,6 +5,7 @@ in the end `result.json`, `figure.png`, `figure.svg`, `page.md` and `report.html
 """
 
 import datetime
+import fnmatch
 import io
 import json
 import os
@@ -64,6 +65,7 @@ def reproduce(
     folder: Path,
     *,
     command: str,
+    only: Sequence[str] = ("*",),
     workers: Callable[[], None] | None = None,
     progress: bool | None = None,
     announce: Callable[[str], None] | None = None,
@@ -77,6 +79,7 @@ def reproduce(
         seeds: The seeds.
         folder: A new folder, or one in which the same experiment was begun.
         command: The command that was run, to be shown in the report.
+        only: Patterns of the cells that are wanted, such as `*-pgps`; those complete before are shown, too.
         workers: Runs the missing cells in other processes, before this one looks for them.
         progress: Whether to show progress bars; None shows them on a terminal.
         announce: Called with a line before each cell.
@@ -86,9 +89,11 @@ def reproduce(
     (folder / "cells").mkdir(parents=True, exist_ok=True)
     _write(folder / "experiment.json", _json(_asked(name, experiment, preset, seeds)))
 
-    if workers is not None and missing_cells(experiment, preset, folder):
+    if workers is not None and missing_cells(experiment, preset, folder, only):
         workers()
-    cells = experiment.cells(preset)
+    wanted = missing_cells(experiment, preset, folder, only)
+    missing = {cell.name for cell in missing_cells(experiment, preset, folder)} - {cell.name for cell in wanted}
+    cells = [cell for cell in experiment.cells(preset) if cell.name not in missing]
     records, seconds = {}, {}
     for number, cell in enumerate(cells, 1):
         known = _read_cell(folder, cell)
@@ -130,9 +135,26 @@ def _asked(name: str, experiment: AbstractExperiment, preset: str, seeds: Sequen
     return json.loads(json.dumps(asked))
 
 
-def missing_cells(experiment: AbstractExperiment, preset: str, folder: Path) -> list[Cell]:
-    """The cells that the folder does not hold yet."""
-    return [cell for cell in experiment.cells(preset) if not _cell_path(folder, cell, "json").is_file()]
+def check_only(experiment: AbstractExperiment, preset: str, only: Sequence[str]) -> None:
+    """Raise unless each pattern names a cell, of an experiment that makes do with some."""
+    names = [cell.name for cell in experiment.cells(preset)]
+    for pattern in only:
+        if not fnmatch.filter(names, pattern):
+            raise ValueError(f"only must name cells, got {pattern!r}; they are {', '.join(names)}")
+    if not experiment.allows_gaps and not all(any(fnmatch.fnmatch(name, p) for p in only) for name in names):
+        raise ValueError(f"only must name every cell here, got {', '.join(only)}; a figure needs them all")
+
+
+def missing_cells(
+    experiment: AbstractExperiment, preset: str, folder: Path, only: Sequence[str] = ("*",)
+) -> list[Cell]:
+    """The cells, of those that some pattern names, that the folder does not hold yet."""
+    return [
+        cell
+        for cell in experiment.cells(preset)
+        if any(fnmatch.fnmatch(cell.name, pattern) for pattern in only)
+        and not _cell_path(folder, cell, "json").is_file()
+    ]
 
 
 def run_cell(folder: Path, cell: Cell, seeds: Sequence[int], progress: bool | None) -> tuple[Record, float]:

@@ -17,12 +17,12 @@ from pgps.experiments.runner import missing_cells, run_cell
 from pgps.result import PGPSWarning
 
 
-def start_workers(name: str, preset: str, seeds: Sequence[int], folder: Path, jobs: int) -> None:
+def start_workers(name: str, preset: str, seeds: Sequence[int], folder: Path, only: Sequence[str], jobs: int) -> None:
     """Run all cells that are missing in `jobs` processes, and wait for them."""
     # The number of cores that XLA believes it has.
     environment = {**os.environ, "NPROC": "1"}
     with tempfile.TemporaryDirectory() as claims:
-        words = [name, preset, ",".join(map(str, seeds)), str(folder), claims]
+        words = [name, preset, ",".join(map(str, seeds)), str(folder), ",".join(only), claims]
         command = [sys.executable, "-m", "pgps.experiments.worker", *words]
         workers = [subprocess.Popen(command, env=environment) for _ in range(jobs)]
         try:
@@ -36,10 +36,10 @@ def start_workers(name: str, preset: str, seeds: Sequence[int], folder: Path, jo
 
 def main(argv: Sequence[str]) -> None:
     """Run cells that no other worker has claimed, until none is left."""
-    name, preset, seeds, folder, claims = argv
+    name, preset, seeds, folder, only, claims = argv
     warnings.simplefilter("ignore", PGPSWarning)
     # The last ones take longest, so that they come first.
-    for cell in reversed(missing_cells(EXPERIMENTS[name], preset, Path(folder))):
+    for cell in reversed(missing_cells(EXPERIMENTS[name], preset, Path(folder), only.split(","))):
         if _claimed(Path(claims) / cell.name):
             print(f"{name} {cell.name}", file=sys.stderr, flush=True)
             run_cell(Path(folder), cell, [int(seed) for seed in seeds.split(",")], progress=False)

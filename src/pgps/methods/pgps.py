@@ -25,7 +25,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, PyTree, Scalar
+from jaxtyping import Array, Float, PyTree, Scalar
 
 from pgps import _checks
 from pgps.adjustments.base import AbstractAdjustment
@@ -33,22 +33,15 @@ from pgps.adjustments.none import NoAdjustment
 from pgps.density import Evaluations, Population, Problem
 from pgps.fields.base import AbstractField
 from pgps.methods.base import TRANSPORT, AbstractMethod, Row, State, Trace, estimation_key
+from pgps.methods.leap import Flow, Leap, WeightedLeap, first_island, increments, leap_without_weights, trusted_step
 from pgps.methods.smc import weight_doubts
 from pgps.paths.base import AbstractPath, evaluate
 from pgps.steppers.base import AbstractStepper, Clock
-from pgps.steppers.conditional_ess import conditional_ess
 from pgps.trainers.base import AbstractTrainer, Training
 from pgps.trainers.residual import evaluate_field, residual
 from pgps.weights import Weighing, Weights, pareto_k
 
 ISLANDS = 2
-# A map is taken for one-to-one if dt times the largest stretch at a particle is below this.
-_LARGEST_STRETCH = 0.5
-# A step is halved, this often at most, if it wastes so many times the particles that were reckoned with.
-_MOST_HALVINGS = 2
-_MOST_WASTE = 2.0
-# After a step that was right at the first try, one this many times as long is tried.
-_GROWTH = 1.4
 # What makes a run doubtful: such a spread of local widths, and steps as short as this.
 _WIDEST_SPREAD = 3.0
 _FARTHEST_APART = 4.0
@@ -65,13 +58,6 @@ class Memory(NamedTuple):
     """With weights: the time step that the last one makes us trust."""
 
 
-class Flow(NamedTuple):
-    """The trained field at the particles."""
-
-    velocity: Float[Array, "n dim"]
-    divergence: Float[Array, " n"]
-
-
 class Transport(NamedTuple):
     """A step that can be repeated on other particles: its times, the field, and the moves."""
 
@@ -80,17 +66,6 @@ class Transport(NamedTuple):
     dt: Scalar
     params: PyTree
     moves: PyTree
-
-
-class Leap(NamedTuple):
-    """A time step that was tried: where it ends, the particles there, and their log-weight increments."""
-
-    clock: Clock
-    dt: Scalar
-    population: Population
-    increments: Float[Array, " n"]
-    num_tries: Int[Array, ""]
-    wasteful: Bool[Array, ""]
 
 
 class PGPS(AbstractMethod):
@@ -145,7 +120,11 @@ class PGPS(AbstractMethod):
             weights = Weights.equal(num_particles, dtype, ISLANDS)
         return State(
             population=evaluate(
-                self.path, clock.t, problem.draw(key_particles, num_particles), problem, self._estimation_key(key)
+                self.path,
+                clock.t,
+                problem.draw(key_particles, num_particles),
+                problem,
+                self._estimation_key(key),
             ),
             clock=clock,
             num_steps=jnp.asarray(0),
@@ -205,7 +184,7 @@ class PGPS(AbstractMethod):
             clock=leap.clock,
             num_steps=state.num_steps + 1,
             evaluations=state.evaluations + Evaluations(gradients=leap.num_tries) + adjustment.evaluations,
-            memory=Memory(params, trainer, memory, self._trusted(leap)),
+            memory=Memory(params, trainer, memory, trusted_step(leap)),
             weights=weights,
         )
         return state, jax.tree.map(jnp.asarray, row)
@@ -223,76 +202,26 @@ class PGPS(AbstractMethod):
         key, t, particles = jax.random.fold_in(key, 0), state.clock.t, state.population.particles
         if state.weights is None:
             return Flow(*evaluate_field(self.field, params, t, particles, key))
-        moving = evaluate_field(self.field, params, t, _first(particles), key)
+        moving = evaluate_field(self.field, params, t, first_island(particles), key)
         return Flow(*jax.tree.map(lambda leaf: jnp.concatenate([leaf, jnp.zeros_like(leaf)]), moving))
 
     def _leap(self, key: Array, state: State, params: PyTree, flow: Flow, problem: Problem) -> Leap:
         """Choose dt and move; with weights also weigh, and halve a step that proves too long."""
-        t, before = state.clock.t, state.population
-        rates = residual(flow.velocity, flow.divergence, before)
-        if state.weights is None:
+        t, weights = state.clock.t, state.weights
+        rates = residual(flow.velocity, flow.divergence, state.population)
+        if weights is None:
             dt = self.stepper.time_step(t, flow.velocity, rates, jnp.zeros_like(rates))
-        else:
-            assert self.weighing is not None
-            first, second = state.weights.on_islands
-            dt = self.stepper.time_step(t, _first(flow.velocity), _first(rates), first)
-            dt = jnp.minimum(dt, self.weighing.pace.time_step(t, flow.velocity, rates[len(first) :], second))
-
-        def leap(dt: Scalar, num_tries: Int[Array, ""] | int) -> Leap:
-            clock, dt = state.clock.advance(dt)
-            particles = before.particles + dt * flow.velocity
-            after = evaluate(self.path, clock.t, particles, problem, self._estimation_key(key))
-            if state.weights is None:
-                return Leap(clock, dt, after, jnp.zeros_like(rates), jnp.asarray(num_tries), jnp.asarray(False))
-            increments = _increments(before, after, self._log_det(params, t, before.particles, dt))
-            waste = 1 - conditional_ess(state.weights.on_islands[0], _first(increments))
-            reckoned = 1 - conditional_ess(state.weights.on_islands[0], dt * _first(rates))
-            wasteful = waste > _MOST_WASTE * jnp.maximum(reckoned, 1e-2)
-            return Leap(clock, dt, after, increments, jnp.asarray(num_tries), wasteful)
-
-        if state.weights is None:
-            return leap(dt, 1)
-
-        def stand_still(dt: Scalar) -> Leap:
-            """No field: only the weights change, and nothing is evaluated if the path can tell."""
-            clock, dt = state.clock.advance(dt)
-            after = self.path.retime(clock.t, before)
-            num_tries = 0
-            if after is None:
-                after, num_tries = evaluate(self.path, clock.t, before.particles, problem), 1
-            increments = _increments(before, after, jnp.zeros_like(rates))
-            return Leap(clock, dt, after, increments, jnp.asarray(num_tries), jnp.asarray(False))
-
-        def move(dt: Scalar) -> Leap:
-            dt = jnp.minimum(dt, _LARGEST_STRETCH / self._stretch(params, t, before.particles))
-            dt = jnp.minimum(dt, state.memory.longest)
-            # As if a step of twice the length had been tried.
-            untried = Leap(state.clock, 2 * dt, before, jnp.zeros_like(rates), jnp.asarray(0), jnp.asarray(True))
-            return jax.lax.while_loop(
-                lambda tried: tried.wasteful & (tried.num_tries <= _MOST_HALVINGS),
-                lambda tried: leap(tried.dt / 2, tried.num_tries + 1),
-                untried,
-            )
-
-        return jax.lax.cond(jnp.any(flow.velocity != 0), move, stand_still, dt)
+            return leap_without_weights(state, flow, dt, self.path, problem, self._estimation_key(key))
+        assert self.weighing is not None
+        moving, staying = weights.on_islands
+        dt = self.stepper.time_step(t, first_island(flow.velocity), first_island(rates), moving)
+        dt = jnp.minimum(dt, self.weighing.pace.time_step(t, flow.velocity, rates[len(moving) :], staying))
+        return WeightedLeap(self.path, self.field, params, problem).take(state, flow, rates, dt, state.memory.longest)
 
     def _estimation_key(self, key: Array) -> Array | None:
         """The key that estimates a stochastic target; weights and Metropolis's rule need the target itself."""
         exact = self.weighing is not None or self.adjustment.leaves_invariant()
         return None if exact else estimation_key(key)
-
-    def _trusted(self, leap: Leap) -> Scalar:
-        """The longest step to try next: longer than the last one, if that was right at the first try."""
-        return jnp.where(leap.num_tries == 0, 1.0, jnp.where(leap.num_tries == 1, _GROWTH, 1.0) * leap.dt)
-
-    def _log_det(self, params: PyTree, t: Scalar, particles: Float[Array, "n dim"], dt: Scalar) -> Float[Array, " n"]:
-        """The map's log-determinant at the first island's particles, and 0 at the second's, which do not move."""
-        moving = jax.vmap(lambda x: self.field.log_det(params, t, x, dt))(_first(particles))
-        return jnp.concatenate([moving, jnp.zeros_like(moving)])
-
-    def _stretch(self, params: PyTree, t: Scalar, particles: Float[Array, "n dim"]) -> Scalar:
-        """The largest stretch at the particles that move."""
-        return jnp.max(jax.vmap(lambda x: self.field.stretch(params, t, x))(_first(particles)))
 
     def repeat(
         self, key: Array, population: Population, weights: Weights, transport: Transport, problem: Problem
@@ -308,7 +237,7 @@ class PGPS(AbstractMethod):
         velocity = jax.vmap(lambda x: self.field.apply(params, t, x))(population.particles)
         after = evaluate_after(population.particles + dt * velocity)
         log_det = jax.vmap(lambda x: self.field.log_det(params, t, x, dt))(population.particles)
-        weights = weights.reweighted(_increments(population, after, log_det))
+        weights = weights.reweighted(increments(population, after, log_det))
         weights, indices = weights.resampled(key_resample, self.weighing.resample_below)
         population, evaluations = self.adjustment.replay(
             key_moves, transport.moves, after.take(indices), evaluate_after
@@ -362,15 +291,3 @@ def _check_islands(num_particles: int) -> None:
             f"num_particles must be even and 6 or more for weights, got {num_particles}; they live on two islands, "
             "of which one trains the other's field"
         )
-
-
-def _increments(before: Population, after: Population, log_det: Float[Array, " n"]) -> Float[Array, " n"]:
-    """The exact increments of the log-weights, for a map with this log-determinant."""
-    increments = after.logdensity + log_det - before.logdensity
-    # Where the density fails a particle has no weight; the run is told by its population.
-    return jnp.where(before.alive & ~jnp.isnan(increments), increments, -jnp.inf)
-
-
-def _first(leaf: Array) -> Array:
-    """The part of an array over the particles that belongs to the first island."""
-    return leaf[: len(leaf) // 2]

@@ -6,14 +6,17 @@ display is needed.
 
 import io
 import math
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Scalar
+
+from pgps.reporting.coordinates import MOST_SHOWN, resampled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,13 +26,14 @@ COLORS = ("#d9480f", "#1864ab", "#2b8a3e", "#862e9c")
 """One per mode: told apart in print and by colour-blind readers."""
 
 INK = "#343a40"
+FAINT = "#adb5bd"
 SHADING = "Greys"
 
 # For a Gaussian mode these are one, two and three standard deviations.
 CONTOURS = tuple(math.exp(-0.5 * radius**2) for radius in (3, 2, 1))
 
-_MOST_COORDINATES = 5
-_MOST_POINTS = 2000
+_MOST_POINTS = 4000
+_LONGEST_LABEL = 40
 
 
 class Limits(NamedTuple):
@@ -112,8 +116,8 @@ def draw_contours(axes: "Axes", density: Float[np.ndarray, "num num"], limits: L
 def tidy(axes: "Axes") -> None:
     """Thin grey axes of equal scale."""
     axes.set_aspect("equal")
-    axes.spines[:].set_color("#adb5bd")
-    axes.tick_params(color="#adb5bd", labelcolor=INK, labelsize=9)
+    axes.spines[:].set_color(FAINT)
+    axes.tick_params(color=FAINT, labelcolor=INK, labelsize=9)
 
 
 def mode_colors(modes: Int[np.ndarray, " n"]) -> list[str]:
@@ -121,38 +125,60 @@ def mode_colors(modes: Int[np.ndarray, " n"]) -> list[str]:
     return [COLORS[mode % len(COLORS)] for mode in modes]
 
 
-def draw_pairs(columns: Float[np.ndarray, "n dim"], weights: Float[np.ndarray, " n"], names: Sequence[str]) -> "Figure":
-    """Weighted marginals of the first coordinates on the diagonal, and each pair of them below it."""
+def draw_pairs(
+    columns: Float[np.ndarray, "n dim"],
+    weights: Float[np.ndarray, " n"],
+    names: Sequence[str],
+    modes: Int[np.ndarray, " n"] | None = None,
+) -> "Figure":
+    """Weighted marginals of the first coordinates on the diagonal, and each pair of them below it.
+
+    Args:
+        columns: The particles.
+        weights: Their weights: a point is drawn as often as its weight says.
+        names: A name for each coordinate.
+        modes: Each particle's mode, which is its colour; one colour for all if None.
+    """
     from matplotlib.figure import Figure
 
-    dim = min(columns.shape[1], _MOST_COORDINATES)
-    shown = np.flatnonzero(weights > 0)
-    points = columns[shown[:: math.ceil(len(shown) / _MOST_POINTS)]]
-    side = max(2.0 * dim + 0.6, 4.2)
+    dim = min(columns.shape[1], MOST_SHOWN)
+    num = min(int(np.count_nonzero(weights)), _MOST_POINTS // max(dim * (dim - 1) // 2, 1))
+    points = resampled(weights, num)
+    colors = COLORS[1] if modes is None else mode_colors(modes[points])
+    side = max(1.9 * dim + 0.6, 4.6)
     figure = Figure(figsize=(side, side if dim > 1 else 3.2), layout="constrained")
     grid = figure.subplots(dim, dim, sharex="col", squeeze=False)
     for row in range(dim):
         for column in range(dim):
             axes = grid[row, column]
             axes.spines[["top", "right"]].set_visible(False)
-            axes.tick_params(labelsize=8, color=INK, labelcolor=INK)
+            axes.spines[:].set_color(FAINT)
+            axes.tick_params(labelsize=8, color=FAINT, labelcolor=INK)
             if column > row:
                 axes.set_visible(False)
             elif column == row:
-                _draw_marginal(axes, columns[shown, row], weights[shown])
+                _draw_marginal(axes, columns[:, row], weights)
             else:
-                axes.scatter(points[:, column], points[:, row], s=5, c=COLORS[1], alpha=0.4, linewidths=0)
+                x, y = columns[points, column], columns[points, row]
+                axes.scatter(x, y, s=6, c=colors, alpha=0.5, linewidths=0)
             if row == dim - 1:
-                axes.set_xlabel(names[column], color=INK)
+                label(axes.set_xlabel, names[column])
             if column == 0 and row > 0:
-                axes.set_ylabel(names[row], color=INK)
+                label(axes.set_ylabel, names[row])
     return figure
 
 
 def _draw_marginal(axes: "Axes", values: Float[np.ndarray, " n"], weights: Float[np.ndarray, " n"]) -> None:
-    bins = int(np.clip(math.sqrt(len(values)), 8, 60))
-    axes.hist(values, bins=bins, weights=weights, density=True, color=COLORS[1], alpha=0.8)
+    shown = weights > 0
+    bins = int(np.clip(math.sqrt(np.count_nonzero(shown)), 8, 60))
+    axes.hist(values[shown], bins=bins, weights=weights[shown], density=True, color=COLORS[1], alpha=0.8)
     axes.set_yticks([])
+
+
+def label(write: Callable[..., Any], text: str, **options: Any) -> None:
+    """Write a text of the user's: a dollar in it opens no formula, and it does not run out of the picture."""
+    short = text if len(text) <= _LONGEST_LABEL else text[: _LONGEST_LABEL - 1] + "…"
+    write(short, color=INK, parse_math=False, **options)
 
 
 def encode(figure: "Figure", kind: str) -> bytes:
@@ -161,5 +187,8 @@ def encode(figure: "Figure", kind: str) -> bytes:
 
     FigureCanvasAgg(figure)
     buffer = io.BytesIO()
-    figure.savefig(buffer, format=kind, dpi=150, facecolor="white")
+    with warnings.catch_warnings():
+        # A name that matplotlib's font cannot write is no reason to trouble the user.
+        warnings.filterwarnings("ignore", message=".*[Gg]lyph")
+        figure.savefig(buffer, format=kind, dpi=150, facecolor="white")
     return buffer.getvalue()

@@ -1,0 +1,173 @@
+"""`pgps bench bnn-step`: what one PGPS iteration on Bayesian networks costs, next to an eager PyTorch loop over them.
+
+An iteration evaluates the path's score at every particle, on a minibatch of its own, and takes a Langevin step. The
+PyTorch column does it as the released code does, network by network: forward, cross-entropy, backward, read the
+gradient. It has one backward pass per iteration, where the released code has two.
+"""
+
+import importlib.util
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from pgps import paths, storage, targets
+from pgps.adjustments.langevin import langevin_step
+from pgps.benchmarks.timing import Steps, environment, milliseconds, write
+from pgps.density import Problem
+
+T, STEP_SIZE, PRIOR_VARIANCE = 0.5, 1e-4, 0.5
+
+
+class Shape(NamedTuple):
+    """Sizes: particles, training rows, features, hidden units, classes, rows of a minibatch."""
+
+    num_particles: int
+    num_rows: int
+    num_features: int
+    hidden: int
+    num_classes: int
+    batch_size: int
+
+
+class Preset(NamedTuple):
+    """What is measured, and the least seconds of one measurement."""
+
+    shapes: dict[str, Shape]
+    seconds: float
+
+
+FULL = Preset(
+    {
+        "SONAR": Shape(100, 104, 60, 32, 2, 100),
+        "AUSTRALIAN": Shape(100, 345, 14, 32, 2, 100),
+        "COVERTYPE": Shape(100, 4000, 54, 32, 7, 100),
+        "MNIST": Shape(10, 60_000, 784, 32, 10, 100),
+    },
+    0.5,
+)
+SMOKE = Preset({"tiny": Shape(4, 30, 3, 4, 2, 10)}, 0.01)
+PRESETS = {"full": FULL, "smoke": SMOKE}
+
+
+def run(out: Path | None, quiet: bool, repeats: int = 5, preset: Preset = FULL) -> dict[str, Any]:
+    """Measure, and write `result.json` into the folder `out` if one is given.
+
+    Args:
+        out: A new or empty folder, or None to write nothing.
+        quiet: Whether to say nothing about the progress.
+        repeats: How often each figure is measured; the record holds the median.
+        preset: What is measured.
+    """
+    if out is not None:
+        storage.check_free(out)
+    rows = []
+    for name, shape in preset.shapes.items():
+        if not quiet:
+            print(f"{name}: {shape.num_particles} networks", flush=True)
+        rows.append({"set": name, "shape": shape._asdict(), **_measure(shape, repeats, preset.seconds)})
+    torch_version = None
+    if importlib.util.find_spec("torch") is not None:
+        import torch
+
+        torch_version = torch.__version__
+    record = {
+        "command": "pgps bench bnn-step",
+        "milliseconds_per_iteration": rows,
+        "repeats": repeats,
+        **environment(torch=torch_version),
+    }
+    if out is not None:
+        write(out, record)
+    return record
+
+
+def format_table(record: dict[str, Any]) -> str:
+    """The record as a text table."""
+    lines = [
+        f"{'set':>12} {'networks':>9} {'one batch':>10} {'batch each':>11} {'PyTorch loop':>13} {'ratio':>7}   ms each"
+    ]
+    for row in record["milliseconds_per_iteration"]:
+        peer, own = row["torch_loop"], row["batch_each"]
+        ratio = "-" if peer is None else f"{peer / own:.1f}x"
+        cells = f"{row['one_batch']:>10.2f} {own:>11.2f} {'-' if peer is None else f'{peer:.1f}':>13} {ratio:>7}"
+        lines.append(f"{row['set']:>12} {row['shape']['num_particles']:>9} {cells}")
+    lines.append("The ratio is that of the loop to a batch for each network, which is what the loop does.")
+    if record["versions"]["torch"] is None:
+        lines.append("PyTorch is not installed, so its column is empty; run: pip install 'pgps[bench]'")
+    return "\n".join(lines)
+
+
+def _measure(shape: Shape, repeats: int, least: float) -> dict[str, float | None]:
+    candidates = {"one_batch": _pgps_steps(shape, False), "batch_each": _pgps_steps(shape, True)}
+    if importlib.util.find_spec("torch") is not None:
+        candidates["torch_loop"] = _torch_steps(shape)
+    measured = map(median, milliseconds(list(candidates.values()), repeats, least))
+    return {"torch_loop": None} | dict(zip(candidates, measured, strict=True))
+
+
+def _rows(shape: Shape) -> tuple[np.ndarray, np.ndarray]:
+    generator = np.random.default_rng(0)
+    features = generator.standard_normal((shape.num_rows, shape.num_features), dtype=np.float32)
+    return features, generator.integers(0, shape.num_classes, shape.num_rows)
+
+
+def _pgps_steps(shape: Shape, per_particle: bool) -> Steps:
+    """The library's own path, posterior and Langevin step."""
+    posterior = targets.BNN(
+        targets.perceptron((shape.num_features, shape.hidden, shape.num_classes)),
+        *_rows(shape),
+        prior_scale=PRIOR_VARIANCE**0.5,
+        batch_size=shape.batch_size,
+        per_particle=per_particle,
+    )
+    problem = Problem.of(posterior, posterior.prior)
+    particles = problem.draw(jax.random.key(0), shape.num_particles)
+    path = paths.LogWeightedShrinkage(0.2, 0.8, center=0.0)
+
+    @jax.jit
+    def iterate(count: jax.Array, particles: jax.Array, problem: Problem) -> jax.Array:
+        def step(k: jax.Array, particles: jax.Array) -> jax.Array:
+            key_batch, key_noise = jax.random.split(jax.random.fold_in(jax.random.key(1), k))
+            population = paths.evaluate(path, jnp.asarray(T), particles, problem, key_batch)
+            return langevin_step(key_noise, particles, population.score, STEP_SIZE)
+
+        return jnp.sum(jax.lax.fori_loop(0, count, step, particles))
+
+    return lambda count: float(iterate(jnp.asarray(count), particles, problem))
+
+
+def _torch_steps(shape: Shape) -> Steps:
+    """The same iteration, one network after the other, in eager PyTorch."""
+    import torch
+
+    features, labels = (torch.from_numpy(array) for array in _rows(shape))
+    inputs, hidden, classes = shape.num_features, shape.hidden, shape.num_classes
+    sizes = [inputs * hidden, hidden, hidden * classes, classes]
+    torch.manual_seed(0)
+    particles = PRIOR_VARIANCE**0.5 * torch.randn(shape.num_particles, sum(sizes))
+    a, b = 1 - 0.2 * T, 0.8 + 0.2 * T
+
+    def likelihood_score(x: "torch.Tensor") -> "torch.Tensor":
+        x = x.clone().requires_grad_(True)
+        W1, b1, W2, b2 = torch.split(x, sizes)
+        rows = torch.randint(shape.num_rows, (shape.batch_size,))
+        first = torch.sigmoid(features[rows] @ W1.reshape(inputs, hidden) + b1)
+        outputs = first @ W2.reshape(hidden, classes) + b2
+        loss = torch.nn.functional.cross_entropy(outputs, labels[rows], reduction="sum")
+        loss.backward()
+        assert x.grad is not None
+        return -shape.num_rows / shape.batch_size * x.grad
+
+    def steps(count: int) -> float:
+        x = particles
+        for _ in range(count):
+            likelihood = torch.stack([likelihood_score(particle / b) for particle in x])
+            score = -(1 - T) * a * a * x / PRIOR_VARIANCE + T / b * (likelihood - x / b / PRIOR_VARIANCE)
+            x = x + STEP_SIZE * score + (2 * STEP_SIZE) ** 0.5 * torch.randn_like(x)
+        return float(x.sum())
+
+    return steps

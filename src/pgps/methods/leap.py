@@ -1,0 +1,125 @@
+"""One time step of PGPS: x <- x + dt phi(x), t <- t + dt.
+
+With weights, particles of the first island move and those of the second stay. The increment of a log-weight is exact
+for any field:
+
+    ln w <- ln w + ln p_{t+dt}(x + dt phi(x)) + ln |det(I + dt grad phi(x))| - ln p_t(x).
+
+The chosen dt is a prediction from the residual, which only tells about the start of the step. So the step is taken, its
+conditional ESS is compared with the predicted one, and it is halved if it wastes many more particles.
+"""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, PyTree, Scalar
+
+from pgps.density import Population, Problem
+from pgps.fields.base import AbstractField
+from pgps.methods.base import State
+from pgps.paths.base import AbstractPath, evaluate
+from pgps.steppers.base import Clock
+from pgps.steppers.conditional_ess import conditional_ess
+
+# A map is taken for one-to-one if dt times the largest stretch at a particle is below this.
+_LARGEST_STRETCH = 0.5
+# A step is halved, this often at most, if it wastes so many times the particles that were reckoned with.
+_MOST_HALVINGS = 2
+_MOST_WASTE = 2.0
+# After a step that was right at the first try, one this many times as long is tried.
+_GROWTH = 1.4
+
+
+class Flow(NamedTuple):
+    """The trained field at the particles."""
+
+    velocity: Float[Array, "n dim"]
+    divergence: Float[Array, " n"]
+
+
+class Leap(NamedTuple):
+    """A time step that was tried: where it ends, the particles there, and their log-weight increments."""
+
+    clock: Clock
+    dt: Scalar
+    population: Population
+    increments: Float[Array, " n"]
+    num_tries: Int[Array, ""]
+    wasteful: Bool[Array, ""]
+
+
+def first_island(leaf: Array) -> Array:
+    """The part of an array over the particles that belongs to the first island."""
+    return leaf[: len(leaf) // 2]
+
+
+def increments(before: Population, after: Population, log_det: Float[Array, " n"]) -> Float[Array, " n"]:
+    """The exact increments of the log-weights, for a map with this log-determinant."""
+    change = after.logdensity + log_det - before.logdensity
+    # Where the density fails a particle has no weight; the run is told by its population.
+    return jnp.where(before.alive & ~jnp.isnan(change), change, -jnp.inf)
+
+
+def trusted_step(leap: Leap) -> Scalar:
+    """The longest step to try next: longer than the last one, if that was right at the first try."""
+    return jnp.where(leap.num_tries == 0, 1.0, jnp.where(leap.num_tries == 1, _GROWTH, 1.0) * leap.dt)
+
+
+def leap_without_weights(
+    state: State, flow: Flow, dt: Scalar, path: AbstractPath, problem: Problem, key: Array
+) -> Leap:
+    """Move every particle; a stochastic target is estimated by the key."""
+    clock, dt = state.clock.advance(dt)
+    after = evaluate(path, clock.t, state.population.particles + dt * flow.velocity, problem, key)
+    return Leap(clock, dt, after, jnp.zeros_like(flow.divergence), jnp.asarray(1), jnp.asarray(False))
+
+
+class WeightedLeap(eqx.Module):
+    """A step with weights along a path, by a field with these parameters."""
+
+    path: AbstractPath
+    field: AbstractField
+    params: PyTree
+    problem: Problem
+
+    def take(self, state: State, flow: Flow, rates: Float[Array, " n"], dt: Scalar, longest: Scalar) -> Leap:
+        """Take a step of dt, or of the `longest` that is trusted, or a shorter one if it proves too long."""
+        t, before = state.clock.t, state.population
+
+        def move(dt: Scalar) -> Leap:
+            stretches = jax.vmap(lambda x: self.field.stretch(self.params, t, x))(first_island(before.particles))
+            dt = jnp.minimum(jnp.minimum(dt, _LARGEST_STRETCH / jnp.max(stretches)), longest)
+            # As if a step of twice the length had been tried.
+            untried = Leap(state.clock, 2 * dt, before, jnp.zeros_like(rates), jnp.asarray(0), jnp.asarray(True))
+            return jax.lax.while_loop(
+                lambda tried: tried.wasteful & (tried.num_tries <= _MOST_HALVINGS),
+                lambda tried: self._try(state, flow, rates, tried.dt / 2, tried.num_tries + 1),
+                untried,
+            )
+
+        return jax.lax.cond(jnp.any(flow.velocity != 0), move, lambda dt: self._stand_still(state, dt), dt)
+
+    def _try(self, state: State, flow: Flow, rates: Float[Array, " n"], dt: Scalar, num_tries: Int[Array, ""]) -> Leap:
+        """Move and weigh; it is wasteful if far fewer particles stay effective than the residual promised."""
+        assert state.weights is not None
+        t, before, moving = state.clock.t, state.population, state.weights.on_islands[0]
+        clock, dt = state.clock.advance(dt)
+        after = evaluate(self.path, clock.t, before.particles + dt * flow.velocity, self.problem)
+        log_det = jax.vmap(lambda x: self.field.log_det(self.params, t, x, dt))(first_island(before.particles))
+        change = increments(before, after, jnp.concatenate([log_det, jnp.zeros_like(log_det)]))
+        waste = 1 - conditional_ess(moving, first_island(change))
+        reckoned = 1 - conditional_ess(moving, dt * first_island(rates))
+        wasteful = waste > _MOST_WASTE * jnp.maximum(reckoned, 1e-2)
+        return Leap(clock, dt, after, change, num_tries, wasteful)
+
+    def _stand_still(self, state: State, dt: Scalar) -> Leap:
+        """No field: only the weights change, and nothing is evaluated if the path can tell."""
+        before = state.population
+        clock, dt = state.clock.advance(dt)
+        after, num_tries = self.path.retime(clock.t, before), 0
+        if after is None:
+            after, num_tries = evaluate(self.path, clock.t, before.particles, self.problem), 1
+        change = increments(before, after, jnp.zeros_like(before.logdensity))
+        return Leap(clock, dt, after, change, jnp.asarray(num_tries), jnp.asarray(False))
