@@ -173,7 +173,7 @@ def test_claims_of_tables_2_and_3():
         pytest.param("table1", "published", marks=needs_files),
         pytest.param("table4", "corrected", marks=needs_files),
         ("table2", "published"),
-        ("table3", "corrected"),
+        ("table3", "published"),
     ],
 )
 def test_smoke(item: str, protocol: str, tmp_path, capsys):
