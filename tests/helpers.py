@@ -109,6 +109,8 @@ METHODS: dict[str, methods.AbstractMethod] = {
     "langevin": methods.Langevin(1e-2, 20),
     "mala": methods.MALA(1e-1, 20),
     "mala-adapted": methods.MALA(1e-1, 20, target_acceptance=0.6),
+    "sgld": methods.SGLD(1e-2, 20),
+    "sgld-one-chain": methods.SGLD(1e-2, 20, num_chains=1, decay=0.3),
     "annealed-langevin": methods.AnnealedLangevin(1e-2, 20, 5.0, 4),
     "svgd": methods.SVGD(1e-1, 20),
     "svgd-fixed": methods.SVGD(1e-1, 20, bandwidth=0.5),

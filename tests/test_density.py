@@ -8,9 +8,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from helpers import LAWS, assert_close, box_problem, bumpy, normal_array, over, tree_problem
-from pgps import Normal
-from pgps.density import Evaluations, Population, Problem, Structure, evaluate_target
+from helpers import LAWS, METHODS, assert_close, box_problem, bumpy, normal_array, over, tree_problem
+from pgps import Normal, adjustments, fields, methods, paths, steppers, trainers
+from pgps.density import (
+    AbstractStochasticDensity,
+    Evaluations,
+    Population,
+    Problem,
+    Structure,
+    evaluate_target,
+    map_particles,
+)
 
 
 class Point(NamedTuple):
@@ -179,3 +187,74 @@ class TestPopulation:
 def test_evaluations_add_up():
     total = Evaluations(gradients=2) + Evaluations(values=3, gradients=jnp.asarray(4))
     assert (total.values, total.gradients, total.total) == (3, 6, 9)
+
+
+class Log:
+    """A list that is compared by identity, and so may be part of a density's structure."""
+
+    def __init__(self):
+        self.asked: list[str] = []
+
+
+class Noted(AbstractStochasticDensity):
+    """Notes how it is asked, while it is traced; an estimate is the density times a random number of mean 1."""
+
+    log: Log = eqx.field(static=True)
+    per_particle: bool = False
+
+    def __call__(self, particle: Any) -> Any:
+        self.log.asked.append("whole")
+        return bumpy(particle)
+
+    def estimate(self, key: Any) -> Any:
+        self.log.asked.append("estimate")
+        factor = 1 + 0.1 * jax.random.normal(key)
+        return lambda particle: factor * bumpy(particle)
+
+
+def unweighted(adjustment: adjustments.AbstractAdjustment) -> methods.PGPS:
+    return methods.PGPS(
+        paths.Geometric(), fields.Zero(), trainers.NoTraining(), steppers.Fixed(0.5), adjustment, weighing=None
+    )
+
+
+class TestStochasticDensity:
+    """Densities that can be estimated, and who is content with that."""
+
+    @pytest.mark.parametrize("per_particle", [True, False])
+    @pytest.mark.parametrize("name", [*METHODS, "pgps-mala", "pgps-hmc", "pgps-none"])
+    def test_accepting_and_weighing_need_the_whole(self, name: str, per_particle: bool):
+        """Metropolis's rule and weights see the density itself, and nothing but; all others estimates alone."""
+        own = {
+            "pgps-mala": unweighted(adjustments.MALA(num_steps=1)),
+            "pgps-hmc": unweighted(adjustments.HMC(num_steps=1)),
+            "pgps-none": unweighted(adjustments.NoAdjustment()),
+        }
+        exact = ("exact", "mala", "mala-adapted", "smc", "smc-hmc-ladder", "pgps-mala", "pgps-hmc")
+        method, log = (METHODS | own)[name], Log()
+        problem = Problem.of(Noted(log=log, per_particle=per_particle), Normal(shape=(2,)))
+        state = eqx.filter_eval_shape(method.init, jax.random.key(0), problem, 12)
+        assert set(log.asked) == {"whole" if name in exact else "estimate"}
+        log.asked.clear()
+        eqx.filter_eval_shape(method.step, jax.random.key(0), state, problem)
+        assert set(log.asked) == {"whole" if name in exact else "estimate"}
+
+    @pytest.mark.usefixtures("x64")
+    def test_estimates_of_each_particle_or_of_all(self):
+        x, key = normal_array(4, 2), jax.random.key(2)
+
+        def values(per_particle: bool, key: Any) -> Any:
+            problem = Problem.of(Noted(log=Log(), per_particle=per_particle), Normal(shape=(2,)))
+            return map_particles(lambda x, problem: problem.log_target(x), x, problem, key)
+
+        whole = jax.vmap(bumpy)(x)
+        assert_close(values(True, None), whole)
+        shared = values(False, key) / whole
+        np.testing.assert_allclose(shared, 1 + 0.1 * jax.random.normal(key), rtol=1e-10)
+        factors = [1 + 0.1 * jax.random.normal(key) for key in jax.random.split(key, 4)]
+        np.testing.assert_allclose(values(True, key) / whole, factors, rtol=1e-10)
+
+    def test_a_plain_function_has_no_use_for_a_key(self):
+        problem, x = tree_problem(), normal_array(3, 5)
+        with_key = evaluate_target(x, problem, jax.random.key(0))
+        assert_close(with_key, evaluate_target(x, problem), 0.0)

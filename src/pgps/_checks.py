@@ -4,6 +4,8 @@ import math
 from collections.abc import Callable
 from typing import TypeVar
 
+import numpy as np
+
 T = TypeVar("T")
 
 
@@ -22,6 +24,14 @@ def number(name: str, value: object) -> float:
     if not math.isfinite(result):
         raise ValueError(f"{name} must be finite, got {show(value)}; pass a finite number")
     return result
+
+
+def numbers(name: str, values: object) -> np.ndarray:
+    """Return `values` as an array of real numbers, which may be nan, or raise if some are none."""
+    try:
+        return np.asarray(values, float)
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} must be numbers, got {show(values)}; replace words by numbers") from None
 
 
 def positive(name: str, value: object) -> None:

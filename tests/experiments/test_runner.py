@@ -126,7 +126,12 @@ def test_without_a_folder_the_same_command_goes_on(dice, tmp_path):
         (["dice", "--seeds", "3-1"], "must be whole numbers"),
         (["dice", "--seeds", "-1"], "--seeds"),
         (["dice", "--preset", "huge"], "--preset must be one of smoke, paper, got 'huge'"),
-        (["fig9"], "ITEM must be one of fig1, fig2, fig3-mode, fig3-sensitivity, fig4, fig5, theory, dice or all, got"),
+        (
+            ["fig9"],
+            "ITEM must be one of fig1, fig2, fig3-mode, fig3-sensitivity, fig4, fig5, theory, dice, table1, table2, "
+            "table3, table4 or all, got 'fig9'; see",
+        ),
+        (["table1", "--protocol", "ours"], "--protocol must be one of corrected, published, got 'ours'; choose one"),
         ([], "ITEM must be one of"),
     ],
 )
@@ -160,7 +165,42 @@ def test_other_settings_are_another_experiment(dice, capsys):
 def test_the_list(capsys):
     assert main(["reproduce", "--list"]) == 0
     names = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
-    assert names == ["fig1", "fig2", "fig3-mode", "fig3-sensitivity", "fig4", "fig5", "theory"]
+    tables = [f"table{number}-{protocol}" for number in (1, 2, 3) for protocol in ("published", "corrected")]
+    assert names == ["fig1", "fig2", "fig3-mode", "fig3-sensitivity", "fig4", "fig5", "theory", *tables]
+
+
+@pytest.mark.parametrize(
+    ("item", "protocol", "names"),
+    [
+        ("fig2", "published", ["fig2"]),
+        ("table1", "corrected", ["table1-corrected"]),
+        ("table3", "published", ["table3-published"]),
+        # Tables 1 and 4 show the same runs.
+        ("table4", "published", ["table1-published"]),
+        ("table2-published", "corrected", ["table2-published"]),
+    ],
+)
+def test_an_item_is_found_in_a_protocol(item: str, protocol: str, names: list[str]):
+    assert experiments.find(item, protocol) == names
+
+
+def test_all_are_all_figures():
+    found = experiments.find("all", "corrected")
+    assert found == [name for name in experiments.EXPERIMENTS if "table" not in name]
+    assert len(found) > 5
+
+
+@pytest.mark.parametrize(
+    ("item", "shown"), [("table5", "'table5'"), ("table4-published", "'table4-pub"), (None, "none")]
+)
+def test_what_is_not_there_is_not_found(item: str | None, shown: str):
+    with pytest.raises(ValueError, match=f"item must be one of fig1, .*, table4 or all, got {shown}.*; see reproduce"):
+        experiments.find(item, "corrected")
+
+
+def test_a_protocol_is_one_of_two():
+    with pytest.raises(ValueError, match="protocol must be one of corrected, published, got 'right'; choose one"):
+        experiments.find("fig1", "right")
 
 
 def test_seeds_may_be_given_as_ranges(dice, tmp_path):

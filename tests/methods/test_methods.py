@@ -137,7 +137,7 @@ def test_contract(name):
     assert result.summary()
 
 
-STEPPED = [methods.Langevin, methods.MALA, methods.AnnealedLangevin, methods.SVGD, methods.PFG]
+STEPPED = [methods.Langevin, methods.SGLD, methods.MALA, methods.AnnealedLangevin, methods.SVGD, methods.PFG]
 SMALL = pgps.trainers.Gradient(1e-2, 20, None)
 
 

@@ -1,5 +1,6 @@
 """Preconditioned functional gradient flow: on Gaussians its field is affine, and known."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -77,3 +78,13 @@ def test_a_gaussian_is_found():
     np.testing.assert_allclose(result.particles.mean(axis=0), M1, atol=0.1)
     np.testing.assert_allclose(np.cov(np.asarray(result.particles).T), C1, atol=0.15)
     assert np.all(result.trace["training_steps"] == 20)
+
+
+def test_many_dimensions_need_no_square_matrix():
+    """A network's D = 25,450: D x D numbers would take 2.6 GB, and a product with them most of a step."""
+    dim, method = 25_450, PFG(1e-2, 10, MLP(8))
+    problem = Problem.of(lambda x: -0.5 * jnp.sum(x**2), pgps.Normal(shape=(dim,)))
+    state = eqx.filter_eval_shape(method.init, KEY, problem, 10)
+    traced = str(jax.make_jaxpr(lambda state: method.step(KEY, state, problem))(state))
+    assert f"[10,{dim}]" in traced
+    assert f"[{dim},{dim}]" not in traced

@@ -59,6 +59,27 @@ def test_particles_in_one_place_have_a_direction():
     np.testing.assert_allclose(direction, np.broadcast_to(score.mean(axis=0), (5, 2)), atol=1e-6)
 
 
+@pytest.mark.parametrize("place", [0.1, 1e4])
+def test_particles_in_one_place_are_at_distance_0(place: float):
+    """Rounding must not pass for a distance: it would be taken for the kernel's scale."""
+    x = jnp.full((7, 300), place) + jnp.linspace(0.0, 1.0, 300)
+    assert not np.any(svgd.squared_distances(x))
+    assert float(svgd.median_bandwidth(x)) == pytest.approx(1 / np.log(7))
+
+
+def test_squared_distances_pair_by_pair():
+    x = np.array(normal_array(9, 40) + 5.0)
+    expected = np.sum((x[:, None] - x) ** 2, axis=2)
+    found = np.asarray(svgd.squared_distances(jnp.asarray(x)))
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+    assert not np.any(np.diagonal(found))
+    # A pair of copies among others is at distance 0, and close ones are not.
+    x[1], x[2] = x[0], x[0] + 0.05
+    found = np.asarray(svgd.squared_distances(jnp.asarray(x)))
+    assert found[0, 1] == 0
+    assert found[0, 2] == pytest.approx(40 * 0.05**2, rel=1e-2)
+
+
 def test_the_median_over_some_particles_is_that_over_all_to_a_few_percent():
     x = np.asarray(normal_array(1500, 3))
     bandwidth = float(jax.jit(svgd.median_bandwidth)(jnp.asarray(x)))

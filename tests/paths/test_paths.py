@@ -217,6 +217,20 @@ def test_closed_forms_agree_with_the_default(path: AbstractPath):
     assert_close(path_values(member, *arguments)[:3], path_values(AbstractPath.evaluate, *arguments)[:3])
 
 
+@pytest.mark.usefixtures("x64")
+def test_shrinking_all_particles_and_combining_the_ends_is_evaluating():
+    """What serves targets that are no log-density: both ends evaluated elsewhere, put together by the path."""
+    problem, path = vector_problem(), LogWeightedShrinkage(0.4, 0.3, center=-1.3)
+    t, x, center = jnp.asarray(0.6), some_particles(problem), jnp.full(3, -1.3)
+    x_a, x_b = path.shrink(t, x, center)
+    np.testing.assert_allclose(x_a, -1.3 + (1 - 0.4 * 0.6) * (np.asarray(x) + 1.3), rtol=1e-12)
+    np.testing.assert_allclose(x_b, -1.3 + (np.asarray(x) + 1.3) / (0.3 + 0.7 * 0.6), rtol=1e-12)
+    (start, _), (_, end) = ends(problem, x_a), ends(problem, x_b)
+    combined = jax.vmap(lambda *at: path.combine(t, *at))(x - center, start, end)
+    value = path_values(member, as_arrays(path), t[None], x, problem)
+    assert_close(combined[:3], tuple(part[0] for part in value[:3]))
+
+
 HOST_DENSITY = HostDensity(mean=1.0, scale=0.7)
 
 

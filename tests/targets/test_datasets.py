@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from helpers import needs_files
-from pgps.targets import Dataset, datasets, load_dataset, load_table, partition, split, standardise
+from pgps.targets import Dataset, datasets, fill_missing, load_dataset, load_table, partition, split, standardise
 
 SONAR = "0.1,0.2,R\n0.3,0.4,M\n0.5,0.6,M\n"
 GLASS = "1,1.5,13.6,1\n2,1.6,13.8,7\n3,1.4,13.7,7\n"
@@ -372,8 +372,51 @@ def test_what_is_not_finite_is_located(value: float):
     data.features[7, 2] = value
     with pytest.raises(ValueError, match=f"features must be finite, got {value} in row 7, column 2; drop"):
         standardise(data.features)
-    with pytest.raises(ValueError, match=f"features must be finite, got {value} in row .*, column 2; drop"):
+
+
+def test_what_is_infinite_cannot_be_filled_in():
+    data = some_rows()
+    data.features[7, 2] = np.inf
+    with pytest.raises(ValueError, match="features must be finite, got inf in row .*, column 2; drop"):
         split(data, 0)
+
+
+def test_missing_values_become_the_medians_of_the_training_part():
+    train = np.array([[1.0, np.nan], [2.0, 5.0], [9.0, np.nan], [np.nan, 7.0]])
+    test = np.array([[np.nan, np.nan], [100.0, 100.0]])
+    filled = fill_missing(train, test)
+    np.testing.assert_array_equal(filled[0], [[1.0, 6.0], [2.0, 5.0], [9.0, 6.0], [2.0, 7.0]])
+    np.testing.assert_array_equal(filled[1], [[2.0, 6.0], [100.0, 100.0]])
+    assert np.isnan(train).sum() == 3
+
+
+def test_a_column_that_is_missing_altogether():
+    train = np.array([[1.0, np.nan, 0.0], [2.0, np.nan, 1.0]])
+    with pytest.raises(
+        ValueError, match="features must be known in some training row, got nan alone in column 1; drop"
+    ):
+        fill_missing(train, np.ones((1, 3)))
+
+
+def test_split_fills_in_what_is_missing():
+    data = some_rows()
+    rows = partition(data, 4)[0].features[:, 0].astype(int)
+    data.features[rows[:3], 2] = np.nan
+    data.features[np.setdiff1d(np.arange(40), rows)[0], 2] = np.nan
+    train, test = split(data, 4)
+    known = data.features[rows[3:], 2]
+    column = np.concatenate([np.full(3, np.median(known)), known])
+    np.testing.assert_allclose(train.features[:, 2], (column - column.mean()) / column.std())
+    assert np.sum(np.isclose(test.features[:, 2], (np.median(known) - column.mean()) / column.std())) >= 1
+    assert np.all(np.isfinite(test.features))
+
+
+def test_rows_with_missing_values_may_be_kept(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    shrink(monkeypatch, "heart", 2, {0: 1, 1: 1, 2: 1}, HEART.encode())
+    write(folder, "heart", HEART.encode())
+    data = load_dataset("heart", drop_missing=False)
+    np.testing.assert_array_equal(data.features, [[63, 1], [67, np.nan], [41, 2]])
+    assert (data.labels.tolist(), data.num_classes) == ([0, 1, 1], 2)
 
 
 def test_splits_of_no_use():

@@ -75,7 +75,7 @@ PRESETS = {
     },
     3: {
         "paper": Preset("mnist", None, 5, (10, 50, 100), {"pgps": Sizes(2500), "training-free": Sizes(2500)}, _TUNING),
-        "smoke": Preset("digits", None, 2, (4, 6), _SMOKE, _SMOKE_GRID),
+        "smoke": Preset("digits", None, 2, (4,), _SMOKE, _SMOKE_GRID),
     },
 }
 

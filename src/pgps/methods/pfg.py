@@ -99,7 +99,8 @@ class PFG(AbstractMethod):
         t = state.clock.t
         population, back = self._preconditioned(state.population)
         params, trainer, training = self.trainer.fit(key, t, population, self.field, *state.memory)
-        velocity = jax.vmap(lambda x: self.field.apply(params, t, x))(population.particles) @ back
+        velocity = jax.vmap(lambda x: self.field.apply(params, t, x))(population.particles)
+        velocity = velocity if back is None else velocity @ back
         particles = state.population.particles + self.step_size * velocity
         state = proceed(
             state, evaluate_target(particles, problem, estimation_key(key)), self.num_steps, Memory(params, trainer)
@@ -112,11 +113,10 @@ class PFG(AbstractMethod):
         }
         return state, row
 
-    def _preconditioned(self, population: Population) -> tuple[Population, Float[Array, "dim dim"]]:
-        """The population in y = H^(1/2) x, and H^(-1/2), which takes velocities back to x."""
+    def _preconditioned(self, population: Population) -> tuple[Population, Float[Array, "dim dim"] | None]:
+        """The population in y = H^(1/2) x, and H^(-1/2), which takes velocities back to x; None for H = I."""
         if not self.precondition:
-            dim = population.particles.shape[1]
-            return population, jnp.eye(dim, dtype=population.particles.dtype)
+            return population, None
         root, inverse_root = _roots(curvature(population))
         y = Population.of(
             population.particles @ root,

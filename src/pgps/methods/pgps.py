@@ -124,7 +124,7 @@ class PGPS(AbstractMethod):
                 clock.t,
                 problem.draw(key_particles, num_particles),
                 problem,
-                None if weights is not None else estimation_key(key),
+                self._estimation_key(key),
             ),
             clock=clock,
             num_steps=jnp.asarray(0),
@@ -211,12 +211,17 @@ class PGPS(AbstractMethod):
         rates = residual(flow.velocity, flow.divergence, state.population)
         if weights is None:
             dt = self.stepper.time_step(t, flow.velocity, rates, jnp.zeros_like(rates))
-            return leap_without_weights(state, flow, dt, self.path, problem, estimation_key(key))
+            return leap_without_weights(state, flow, dt, self.path, problem, self._estimation_key(key))
         assert self.weighing is not None
         moving, staying = weights.on_islands
         dt = self.stepper.time_step(t, first_island(flow.velocity), first_island(rates), moving)
         dt = jnp.minimum(dt, self.weighing.pace.time_step(t, flow.velocity, rates[len(moving) :], staying))
         return WeightedLeap(self.path, self.field, params, problem).take(state, flow, rates, dt, state.memory.longest)
+
+    def _estimation_key(self, key: Array) -> Array | None:
+        """The key that estimates a stochastic target; weights and Metropolis's rule need the target itself."""
+        exact = self.weighing is not None or self.adjustment.leaves_invariant()
+        return None if exact else estimation_key(key)
 
     def repeat(
         self, key: Array, population: Population, weights: Weights, transport: Transport, problem: Problem

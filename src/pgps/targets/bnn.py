@@ -74,7 +74,7 @@ class BNN(AbstractStochasticDensity):
     """
 
     network: PyTree
-    static: PyTree = eqx.field(static=True)
+    static: PyTree
     features: Float[Array, "n d"]
     labels: Array
     likelihood: AbstractLikelihood
@@ -100,7 +100,7 @@ class BNN(AbstractStochasticDensity):
         _checks.function("network", network, "(row of features) -> outputs")
         _checks.instance("likelihood", likelihood, AbstractLikelihood, "targets.Categorical, Bernoulli, Gaussian")
         _checks.positive("prior_scale", prior_scale)
-        rows, given = np.asarray(features, float), np.asarray(labels)
+        rows, given = _checks.numbers("features", features), np.asarray(labels)
         if rows.ndim != 2 or not len(rows) or given.shape[:1] != rows.shape[:1]:
             raise ValueError(
                 f"features and labels must have shapes (n, d) and (n,), got {rows.shape} and {given.shape}; "
@@ -155,7 +155,7 @@ class BNN(AbstractStochasticDensity):
 
     def network_predictions(self, particles: PyTree, features: Any) -> Float[np.ndarray, "particles n values"]:
         """What each network predicts for each row: class probabilities, or mean outputs."""
-        rows = np.asarray(features, float)
+        rows = _checks.numbers("features", features)
         width = self.features.shape[1]
         if rows.ndim != 2 or rows.shape[1] != width or not np.all(np.isfinite(rows)):
             raise ValueError(

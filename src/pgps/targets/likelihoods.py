@@ -35,7 +35,7 @@ class AbstractLikelihood(eqx.Module):
 
 
 def _classes(labels: np.ndarray, num_classes: int) -> np.ndarray:
-    whole = np.asarray(labels)
+    whole = _checks.numbers("labels", labels)
     if whole.ndim != 1 or not np.all(np.isfinite(whole)) or np.any(whole != np.round(whole)):
         raise ValueError(f"labels must be one class index per row, got {_checks.show(labels)}; count classes from 0")
     wrong = whole[(whole < 0) | (whole >= num_classes)]
@@ -97,7 +97,7 @@ class Gaussian(AbstractLikelihood):
 
     def check(self, labels: np.ndarray, num_outputs: int) -> Array:
         """Finite numbers, as many per row as there are outputs."""
-        numbers = np.asarray(labels, float).reshape(len(labels), -1)
+        numbers = _checks.numbers("labels", labels).reshape(len(labels), -1)
         if numbers.shape[1] != num_outputs:
             raise ValueError(f"labels must have {num_outputs} numbers per row, got {numbers.shape[1]}; match them")
         if not np.all(np.isfinite(numbers)):
