@@ -68,9 +68,9 @@ def trusted_step(leap: Leap) -> Scalar:
 
 
 def leap_without_weights(
-    state: State, flow: Flow, dt: Scalar, path: AbstractPath, problem: Problem, key: Array
+    state: State, flow: Flow, dt: Scalar, path: AbstractPath, problem: Problem, key: Array | None
 ) -> Leap:
-    """Move every particle; a stochastic target is estimated by the key."""
+    """Move every particle; a stochastic target is estimated by the key, if there is one."""
     clock, dt = state.clock.advance(dt)
     after = evaluate(path, clock.t, state.population.particles + dt * flow.velocity, problem, key)
     return Leap(clock, dt, after, jnp.zeros_like(flow.divergence), jnp.asarray(1), jnp.asarray(False))
