@@ -32,12 +32,13 @@ def plain_loop(num_chains: int, num_steps: int, step_size: float, decay: float, 
     """The states of all chains after each step."""
     key_init, key_steps = jax.random.split(KEY)
     x = Problem.of(bumpy, initial).draw(key_init, num_chains)
-    score = jax.vmap(jax.grad(Tilted().estimate(estimation_key(key_init))))(x)
+    score_of = jax.jit(lambda key, x: jax.vmap(jax.grad(Tilted().estimate(estimation_key(key))))(x))
+    score = score_of(key_init, x)
     states = []
     for k in range(num_steps):
         key, delta = jax.random.fold_in(key_steps, k), step_size * (1 + k) ** -decay
         x = x + delta * score + np.sqrt(2 * delta) * jax.random.normal(key, x.shape, x.dtype)
-        score = jax.vmap(jax.grad(Tilted().estimate(estimation_key(key))))(x)
+        score = score_of(key, x)
         states.append(np.asarray(x))
     return np.stack(states)
 
