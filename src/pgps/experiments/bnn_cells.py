@@ -6,7 +6,7 @@ step sizes, alpha and beta chosen for each run by the negative log-likelihood on
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import product
 from typing import Any, Literal
 
@@ -103,7 +103,7 @@ def bnn_cell(name: str, protocol: Protocol, setting: Setting) -> Cell:
         settings |= {"step_size": setting.step_size, "prior_factor": setting.prior_factor}
         settings |= {"path": setting.path} if setting.method in FOLLOW_A_PATH else {}
     else:
-        settings |= {"batch_size": BATCH_SIZE, "rates": [RATE * rate for rate in setting.grid.rates]}
+        settings |= {"batch_size": BATCH_SIZE, "rate": RATE, "grid": asdict(setting.grid)}
     return Cell(name, settings, run)
 
 
