@@ -108,6 +108,13 @@ def test_a_failure_is_kept_too(tmp_path):
 
 
 class TestCtrlC:
+    @pytest.fixture(autouse=True)
+    def _signals_arrive(self):
+        """A shell's background jobs ignore SIGINT, and so would tests that are run as one."""
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        yield
+        signal.signal(signal.SIGINT, before)
+
     def test_finishes_the_step_and_writes(self, tmp_path):
         seen = []
 
