@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int, Scalar
-from scipy import stats
+from scipy import special
 
 from pgps import _checks
 from pgps.adjustments.base import Adjustment
@@ -173,6 +174,6 @@ def width_spread(population: Population) -> Scalar:
     dim = population.particles.shape[1]
     sizes = jnp.sum((local_scales(population) * population.score) ** 2, axis=1)
     low, high = jnp.quantile(sizes, jnp.array([0.05, 0.95]))
-    usual = stats.chi2.ppf([0.05, 0.95], dim)
+    usual = 2 * special.gammaincinv(dim / 2, np.array([0.05, 0.95]))
     ratio = high / jnp.maximum(low, jnp.finfo(sizes.dtype).tiny) * (usual[0] / usual[1])
     return jnp.sqrt(jnp.maximum(ratio, 1.0))
