@@ -31,7 +31,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def add_frames_option(parser: argparse.ArgumentParser) -> None:
     """Give the parser of `pgps sample` the option of its animation."""
     frames_help = (
-        f"moments in the report's animation, at most; recording costs milliseconds a step, 0 records none and saves them "
+        f"moments in the report's animation, at most; recording costs milliseconds a step, 0 records none "
         f"(default: %(default)s, or 0 if it is known that there will be more than {_MOST_STEPS:,} steps)"
     )
     whole = inputs.whole(0, 1000)

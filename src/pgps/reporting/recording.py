@@ -1,7 +1,7 @@
 """Where particles were along t: recorded by a callback, kept as `frames.npz`, and put into a page as text.
 
-A callback makes the host stop after every step, which costs milliseconds of each: less than compiling as long as there are
-some thousand steps. What is kept is bounded, whatever the numbers of steps, particles and coordinates are.
+A callback makes the host stop after every step, which costs milliseconds of each: less than compiling does, unless
+steps are many. What is kept is bounded, whatever the numbers of steps, particles and coordinates are.
 """
 
 import base64
