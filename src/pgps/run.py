@@ -121,7 +121,7 @@ def drive(
     method = with_arrays(method, problem.structure.dtype)
     keys_init, keys_steps = jax.vmap(lambda key: jax.random.split(key), out_axes=1)(keys)
     lanes = Lanes(problem, logdensity_fns, keys_steps)
-    limit = _limit_per_particle(options.max_evaluations, num_particles)
+    limit = _limit_per_particle(options.max_evaluations, method.num_evaluated(num_particles))
     begin = partial(_begin, method, eqx.tree_at(lambda lanes: lanes.keys, lanes, keys_init), num_particles, limit)
     advance = partial(_advance, method, lanes, limit, options.observe)
 

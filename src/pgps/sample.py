@@ -158,6 +158,7 @@ def _result(
     doubts: list[str],
 ) -> Result:
     num_particles = provenance["num_particles"]
+    num_evaluated = method.num_evaluated(num_particles)
     steps = trace.pop(TRANSPORT, None)
     state, status = run.state, Status(int(run.status))
     doubts = doubts + method.doubts(trace) + _support_doubts(state, status)
@@ -172,7 +173,7 @@ def _result(
         log_weights=_plain_log_weights(state, status) if weights is None else weights.log_weights,
         status=status,
         t=float(state.clock.t),
-        num_evaluations=jax.tree.map(lambda count: int(count) * num_particles, state.evaluations),
+        num_evaluations=jax.tree.map(lambda count: int(count) * num_evaluated, state.evaluations),
         trace=trace,
         warnings=tuple(doubts),
         provenance=provenance,

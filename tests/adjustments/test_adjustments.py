@@ -187,7 +187,7 @@ def test_evaluations_are_counted(method: AbstractMethod):
         # A step that was halved, or stood still, has another price.
         assert density.gradients > num_particles
     else:
-        assert density.gradients == num_particles * (1 + len(result.trace["t"]) + moves)
+        assert density.gradients == method.num_evaluated(num_particles) * (1 + len(result.trace["t"]) + moves)
 
 
 # pyright: reportArgumentType=false

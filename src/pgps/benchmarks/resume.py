@@ -134,6 +134,8 @@ def work(name: str, folder: Path) -> None:
         )
     if result.status != Status.COMPLETED:
         raise RuntimeError(f"the run did not complete: {result.warnings}")
+    # A life may have been cut off while it wrote its result; the checkpoint has it all.
+    shutil.rmtree(folder / "result", ignore_errors=True)
     result.save(folder / "result")
 
 

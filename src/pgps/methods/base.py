@@ -42,6 +42,10 @@ class AbstractMethod(eqx.Module):
     def step_limit(self) -> int:
         """The largest number of steps."""
 
+    def num_evaluated(self, num_particles: int) -> int:
+        """How many calls one count of `State.evaluations` stands for: one per particle, unless a method differs."""
+        return num_particles
+
     @abc.abstractmethod
     def init(self, key: Array, problem: Problem, num_particles: int) -> State:
         """The state at t = 0."""

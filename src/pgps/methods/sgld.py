@@ -43,9 +43,13 @@ class SGLD(AbstractMethod):
         """The number of steps."""
         return self.num_steps
 
+    def num_evaluated(self, num_particles: int) -> int:
+        """One evaluation per chain."""
+        return num_particles if self.num_chains is None else self.num_chains
+
     def init(self, key: Array, problem: Problem, num_particles: int) -> State:
         """Chains that start from the initial law; until they have moved, particles are copies of their starts."""
-        chains = num_particles if self.num_chains is None else self.num_chains
+        chains = self.num_evaluated(num_particles)
         if num_particles % chains:
             raise ValueError(
                 f"num_particles must be a multiple of num_chains ({chains}), got {num_particles}; match them"
@@ -72,9 +76,6 @@ class SGLD(AbstractMethod):
             lambda all_, new: jax.lax.dynamic_update_slice_in_dim(all_, new, start, 0), state.population, chains
         )
         state = proceed(state, population, self.num_steps, chains)
-        # All chains' calls as a number per particle, rounded up; the start was one of them.
-        gradients = -(-(state.num_steps + 1) // kept)
-        state = eqx.tree_at(lambda state: state.evaluations.gradients, state, gradients)
         unmoved = jnp.maximum(0, 1 - state.num_steps / kept)
         return state, {"t": state.clock.t, "step_size": step_size, "unmoved": unmoved}
 
