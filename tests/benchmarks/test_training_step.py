@@ -33,7 +33,7 @@ def test_an_occupied_folder_is_refused_before_anything_is_measured(tmp_path):
 
 
 def test_a_missing_peer_leaves_its_columns_empty(monkeypatch, tmp_path):
-    monkeypatch.setattr(training_step, "_torch_version", lambda: None)
+    monkeypatch.setattr(training_step, "torch_version", lambda: None)
     record = training_step.run(None, quiet=True, repeats=1, preset=training_step.SMOKE)
     assert all(row["torch_published"] is None for row in record["milliseconds_per_training_step"])
     assert "not installed" in training_step.format_table(record)

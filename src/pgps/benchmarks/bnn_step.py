@@ -5,7 +5,6 @@ PyTorch column does it as the released code does, network by network: forward, c
 gradient. It has one backward pass per iteration, where the released code has two.
 """
 
-import importlib.util
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -16,7 +15,7 @@ import numpy as np
 
 from pgps import paths, storage, targets
 from pgps.adjustments.langevin import langevin_step
-from pgps.benchmarks.timing import Steps, environment, milliseconds, write
+from pgps.benchmarks.timing import Steps, environment, milliseconds, torch_version, write
 from pgps.density import Problem
 
 T, STEP_SIZE, PRIOR_VARIANCE = 0.5, 1e-4, 0.5
@@ -69,16 +68,11 @@ def run(out: Path | None, quiet: bool, repeats: int = 5, preset: Preset = FULL) 
         if not quiet:
             print(f"{name}: {shape.num_particles} networks", flush=True)
         rows.append({"set": name, "shape": shape._asdict(), **_measure(shape, repeats, preset.seconds)})
-    torch_version = None
-    if importlib.util.find_spec("torch") is not None:
-        import torch
-
-        torch_version = torch.__version__
     record = {
         "command": "pgps bench bnn-step",
         "milliseconds_per_iteration": rows,
         "repeats": repeats,
-        **environment(torch=torch_version),
+        **environment(torch=torch_version()),
     }
     if out is not None:
         write(out, record)
@@ -103,7 +97,7 @@ def format_table(record: dict[str, Any]) -> str:
 
 def _measure(shape: Shape, repeats: int, least: float) -> dict[str, float | None]:
     candidates = {"one_batch": _pgps_steps(shape, False), "batch_each": _pgps_steps(shape, True)}
-    if importlib.util.find_spec("torch") is not None:
+    if torch_version() is not None:
         candidates["torch_loop"] = _torch_steps(shape)
     measured = map(median, milliseconds(list(candidates.values()), repeats, least))
     return {"torch_loop": None} | dict(zip(candidates, measured, strict=True))

@@ -1,5 +1,6 @@
 """What benchmarks share: a clock for compiled steps, a note on the machine, and the file that they write."""
 
+import importlib.util
 import json
 import os
 import platform
@@ -43,6 +44,15 @@ def _seconds(steps: Steps, count: int) -> float:
     start = time.perf_counter()
     steps(count)
     return time.perf_counter() - start
+
+
+def torch_version() -> str | None:
+    """PyTorch's version; None where it is not installed."""
+    if importlib.util.find_spec("torch") is None:
+        return None
+    import torch
+
+    return torch.__version__
 
 
 def environment(**versions: str | None) -> dict[str, Any]:

@@ -6,7 +6,6 @@ elsewhere as appendix B prints it, a product of N x H x D entries that is summed
 as this library does. Then the whole of a mode-discovery run.
 """
 
-import importlib.util
 import time
 import warnings
 from pathlib import Path
@@ -19,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from pgps import fields, recipes, storage, targets, trainers
-from pgps.benchmarks.timing import Steps, environment, milliseconds, write
+from pgps.benchmarks.timing import Steps, environment, milliseconds, torch_version, write
 from pgps.density import Population
 from pgps.result import PGPSWarning, Status
 from pgps.sample import sample
@@ -83,7 +82,7 @@ def run(out: Path | None, quiet: bool, repeats: int = 3, preset: Preset = FULL) 
         "mode_discovery": [_mode_discovery(seed, preset) for seed in range(repeats)],
         "repeats": repeats,
         "preset": preset._asdict(),
-        **environment(torch=_torch_version()),
+        **environment(torch=torch_version()),
     }
     if out is not None:
         write(out, record)
@@ -112,7 +111,7 @@ def format_table(record: dict[str, Any]) -> str:
 
 def _measure(shape: Shape, repeats: int, least: float) -> dict[str, float | None]:
     candidates = {"pgps": _pgps_steps(shape)}
-    if _torch_version() is not None:
+    if torch_version() is not None:
         candidates["torch_published"] = _torch_steps(shape, sum_first=False)
         candidates["torch_sum_first"] = _torch_steps(shape, sum_first=True)
     measured = map(median, milliseconds(list(candidates.values()), repeats, least))
@@ -204,11 +203,3 @@ def _mode_discovery(seed: int, preset: Preset) -> dict[str, Any]:
         "training_steps": int(result.trace["training_steps"].sum()),
         "score_1": float(np.mean(result.particles > 5)),
     }
-
-
-def _torch_version() -> str | None:
-    if importlib.util.find_spec("torch") is None:
-        return None
-    import torch
-
-    return torch.__version__

@@ -91,9 +91,9 @@ def reproduce(
 
     if workers is not None and missing_cells(experiment, preset, folder, only):
         workers()
-    wanted = missing_cells(experiment, preset, folder, only)
-    missing = {cell.name for cell in missing_cells(experiment, preset, folder)} - {cell.name for cell in wanted}
-    cells = [cell for cell in experiment.cells(preset) if cell.name not in missing]
+    unwanted = {cell.name for cell in missing_cells(experiment, preset, folder)}
+    unwanted -= {cell.name for cell in missing_cells(experiment, preset, folder, only)}
+    cells = [cell for cell in experiment.cells(preset) if cell.name not in unwanted]
     records, seconds = {}, {}
     for number, cell in enumerate(cells, 1):
         known = _read_cell(folder, cell)
@@ -113,13 +113,18 @@ def reproduce(
         "machine": {"cores": os.cpu_count(), "device": jax.devices()[0].device_kind, "system": platform.platform()},
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }
+    return findings, _write_findings(folder, experiment.title, findings, record)
+
+
+def _write_findings(folder: Path, title: str, findings: Findings, record: dict[str, Any]) -> Path:
+    """Write the picture, the pages and the record; returns the report's path."""
     picture = {kind: reporting.encode(findings.figure, kind) for kind in ("png", "svg")}
     for kind, data in picture.items():
         _write(folder / f"figure.{kind}", data)
-    _write(folder / "page.md", markdown_page(experiment.title, findings, record).encode())
-    _write(folder / "report.html", html_page(experiment.title, findings, record, picture["png"]).encode())
+    _write(folder / "page.md", markdown_page(title, findings, record).encode())
+    _write(folder / "report.html", html_page(title, findings, record, picture["png"]).encode())
     _write(folder / "result.json", _json(record))
-    return findings, folder / "report.html"
+    return folder / "report.html"
 
 
 def _asked(name: str, experiment: AbstractExperiment, preset: str, seeds: Sequence[int]) -> dict[str, Any]:
