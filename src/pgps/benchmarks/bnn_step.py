@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -122,7 +123,7 @@ def _pgps_steps(shape: Shape, per_particle: bool) -> Steps:
     particles = problem.draw(jax.random.key(0), shape.num_particles)
     path = paths.LogWeightedShrinkage(0.2, 0.8, center=0.0)
 
-    @jax.jit
+    @eqx.filter_jit
     def iterate(count: jax.Array, particles: jax.Array, problem: Problem) -> jax.Array:
         def step(k: jax.Array, particles: jax.Array) -> jax.Array:
             key_batch, key_noise = jax.random.split(jax.random.fold_in(jax.random.key(1), k))

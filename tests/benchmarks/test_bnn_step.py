@@ -1,0 +1,16 @@
+"""`pgps bench bnn-step`: it measures, writes a record, and does without PyTorch."""
+
+import json
+
+from pgps.benchmarks import bnn_step
+
+
+def test_smoke_without_torch(monkeypatch, tmp_path):
+    monkeypatch.setattr(bnn_step, "torch_version", lambda: None)
+    record = bnn_step.run(tmp_path / "out", quiet=True, repeats=1, preset=bnn_step.SMOKE)
+    [row] = record["milliseconds_per_iteration"]
+    assert row["one_batch"] > 0
+    assert row["batch_each"] > 0
+    assert row["torch_loop"] is None
+    assert json.loads((tmp_path / "out" / "result.json").read_text())["milliseconds_per_iteration"] == [row]
+    assert "pip install 'pgps[bench]'" in bnn_step.format_table(record)
