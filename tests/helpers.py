@@ -44,6 +44,7 @@ PATHS: dict[str, paths.AbstractPath] = {
     "shrinkage-alpha": paths.LogWeightedShrinkage(0.4, 1.0),
     "shrinkage-beta": paths.LogWeightedShrinkage(0.0, 0.1),
     "shrinkage-center": paths.LogWeightedShrinkage(0.7, 0.3, center=-1.3),
+    "shrinkage-cautious": paths.CautiousShrinkage(1.0, 0.3),
 }
 
 # Fields that least squares fit.

@@ -258,3 +258,24 @@ class TestStochasticDensity:
         problem, x = tree_problem(), normal_array(3, 5)
         with_key = evaluate_target(x, problem, jax.random.key(0))
         assert_close(with_key, evaluate_target(x, problem), 0.0)
+
+
+def test_a_gradient_that_overflows_far_out_is_outside_the_support():
+    """A scale of exp(x) that underflows: the log-density is finite there, and its gradient is not."""
+
+    def logdensity(x: jax.Array) -> jax.Array:
+        return -0.5 * (x[1] / jnp.exp(x[0])) ** 2 - x[0]
+
+    x = jnp.array([[-1.0, 1.0], [-40.0, 1.0]])
+    values, gradients = jax.vmap(jax.value_and_grad(logdensity))(x)
+    assert np.all(np.isfinite(values))
+    assert not np.all(np.isfinite(gradients[1]))
+    population = evaluate_target(x, Problem.of(logdensity, Normal(shape=(2,))))
+    np.testing.assert_array_equal(population.alive, [True, False])
+    np.testing.assert_array_equal(population.score, [gradients[0], [0, 0]])
+    assert not np.any(population.faulty)
+
+
+def test_a_gradient_that_is_nan_elsewhere_is_a_fault():
+    problem = Problem.of(lambda x: -jnp.sum(jnp.sqrt(x**2)), Normal(shape=(2,)))
+    np.testing.assert_array_equal(evaluate_target(jnp.zeros((1, 2)), problem).faulty, [True])

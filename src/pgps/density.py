@@ -19,6 +19,9 @@ from pgps.initial import AbstractLaw
 
 T = TypeVar("T")
 
+# Where a log-density is below this and its gradient overflows, the density is 0.
+_NOTHING = -1e10
+
 
 class Structure(eqx.Module):
     """The shape of one particle: maps a pytree of arrays to a flat vector and back."""
@@ -140,6 +143,7 @@ def _flat_inside(x: Float[Array, " dim"], structure: Structure, function: Callab
 def _forward(perturbed: Any, x: Array, structure: Structure, function: Callable) -> tuple[Scalar, Array]:
     del perturbed
     value, gradient = jax.value_and_grad(_flat_inside.fn)(x, structure, function)
+    value = jnp.where((value < _NOTHING) & ~_all_finite(gradient), -jnp.inf, value)
     return value, jnp.where(value == -jnp.inf, 0.0, gradient)
 
 
@@ -224,7 +228,7 @@ class Population(eqx.Module):
         return value | (self.alive & slope)
 
 
-def _all_finite(rows: Float[Array, "n dim"]) -> Bool[Array, " n"]:
+def _all_finite(rows: Float[Array, "*n dim"]) -> Bool[Array, "*n"]:
     # 0 x is 0 unless x is nan or infinite; sums of numbers are vectorised on a CPU, conjunctions are not.
     return jnp.sum(0 * rows, axis=-1) == 0
 

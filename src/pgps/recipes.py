@@ -5,8 +5,8 @@ from pgps.methods.pgps import PGPS
 
 
 def exact(
-    alpha: float = 1.0,
-    beta: float = 0.3,
+    alpha: float | None = None,
+    beta: float | None = None,
     *,
     path: paths.AbstractPath | None = None,
     field: fields.AbstractField | None = None,
@@ -19,10 +19,12 @@ def exact(
     """Exact PGPS: weights, resampling, Metropolis-adjusted moves, and fields that one solve fits.
 
     Args:
-        alpha: How far the path spreads the initial law around its mean, in [0, 1].
-        beta: How far the path shrinks the target towards that mean at first, in (0, 1]. Shrinking finds modes that the
-            initial law hardly reaches, where the geometric path, alpha = 0 and beta = 1, loses them.
-        path: Another path p_t, instead of Eq. 5.
+        alpha: How far the path spreads the initial law around its mean, in [0, 1]; 1 if only beta is given.
+        beta: How far the path shrinks the target towards that mean at first, in (0, 1]; 0.3 if only alpha is given.
+            Shrinking finds modes that the initial law hardly reaches, where the geometric path, alpha = 0 and beta = 1,
+            loses them.
+        path: Another path p_t, instead of Eq. 5. If neither it nor alpha nor beta is given, the path has alpha = 1 and
+            beta = 0.3, or is the geometric one where shrinking would take the target to where it explodes.
         field: The field; if none is given, the best of several linear families at each step, or none where none helps.
         trainer: How it is fitted; by least squares if none is given.
         conditional_ess: The share of the particles that each step keeps effective.
@@ -31,10 +33,13 @@ def exact(
         resample_below: Resample when the effective sample size falls below this share of the particles.
         max_steps: Stop after this many time steps, wherever t is then.
     """
+    if path is None:
+        kind = paths.CautiousShrinkage if alpha is None and beta is None else paths.LogWeightedShrinkage
+        path = kind(1.0 if alpha is None else alpha, 0.3 if beta is None else beta)
     families = (fields.Affine(), fields.Additive(), fields.Local())
-    hmc = adjustments.HMC(0.5, num_leapfrog=None, precondition=True, jitter=0.5, mixing=0.4)
+    hmc = adjustments.HMC(0.5, num_leapfrog=None, precondition=True, local=True, jitter=0.5, mixing=0.4)
     return PGPS(
-        path=paths.LogWeightedShrinkage(alpha, beta) if path is None else path,
+        path=path,
         field=fields.Selection(families) if field is None else field,
         trainer=trainers.LeastSquares() if trainer is None else trainer,
         stepper=steppers.ConditionalESS(conditional_ess),

@@ -76,7 +76,12 @@ class Lanes(eqx.Module):
             problem = eqx.tree_at(lambda problem: problem.logdensity_fn, self.problem, eqx.combine(own, rest))
             return function(problem, key, run)
 
-        return jax.lax.map(one, (arrays, self.keys, runs))
+        lanes = (arrays, self.keys, runs)
+        if len(self.keys) == 1:
+            # A loop of one pass would take longer to compile.
+            only = jax.tree.map(lambda leaf: leaf[0], lanes)
+            return jax.tree.map(lambda leaf: leaf[None], one(only))
+        return jax.lax.map(one, lanes)
 
 
 class Options(NamedTuple):
@@ -246,6 +251,8 @@ def _advance(
 ) -> tuple[Run, Row, Int[Array, " lanes"]]:
     """Take up to `num_steps` steps of each run; returns the runs, their rows and how many of these are filled."""
 
+    # Compiled on its own so that it is traced once, for the rows' shapes and for the loop.
+    @eqx.filter_jit
     def step(problem: Problem, key: Array, state: State) -> tuple[State, Row]:
         state, row = method.step(jax.random.fold_in(key, state.num_steps), state, problem)
         if observe is not None:
@@ -264,7 +271,7 @@ def _advance(
             rows = jax.tree.map(lambda buffer, value: buffer.at[count].set(value), rows, row)
             return judged, rows, count + (judged.num_faults == 0)
 
-        shapes = eqx.filter_eval_shape(lambda: step(problem, key, run.state)[1])
+        shapes = eqx.filter_eval_shape(step, problem, key, run.state)[1]
         rows = jax.tree.map(lambda leaf: jnp.zeros((_MOST_STEPS_PER_CHUNK, *leaf.shape), leaf.dtype), shapes)
         return jax.lax.while_loop(unfinished, advance, (run, rows, jnp.asarray(0)))
 

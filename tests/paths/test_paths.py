@@ -27,8 +27,9 @@ from helpers import (
     vector_problem,
 )
 from pgps.density import Population, Problem
-from pgps.paths import AbstractPath, Geometric, LogWeightedShrinkage, PathValue, evaluate, temper
+from pgps.paths import AbstractPath, CautiousShrinkage, Geometric, LogWeightedShrinkage, PathValue, evaluate, temper
 
+KEY = jax.random.key(2)
 TIMES = (0.0, 0.17, 0.62, 1.0)
 
 
@@ -325,3 +326,40 @@ def test_bad_beta(beta: float):
 def test_a_path_needs_a_logdensity():
     with pytest.raises(TypeError, match="logdensity"):
         AbstractPath()  # pyright: ignore[reportAbstractUsage]
+
+
+def gaussian_tails(x: Array) -> Array:
+    return jnp.logaddexp(-0.5 * jnp.sum((x - 3) ** 2), -0.5 * jnp.sum((x + 3) ** 2))
+
+
+def log_scale(x: Array) -> Array:
+    """Observations 1 and -1 of standard deviation exp(x_0) and mean x_1."""
+    return -2 * x[0] - 0.5 * jnp.exp(-2 * x[0]) * ((1 - x[1]) ** 2 + (1 + x[1]) ** 2)
+
+
+def nowhere_far_out(x: Array) -> Array:
+    return jnp.where(jnp.sum(x**2) < 40, gaussian_tails(x), -jnp.inf)
+
+
+@pytest.mark.parametrize(
+    ("logdensity", "chosen"),
+    [(gaussian_tails, (0.9, 0.3)), (log_scale, (0.0, 1.0)), (nowhere_far_out, (0.9, 0.3))],
+    ids=["gaussian-tails", "exponential", "bounded"],
+)
+def test_the_target_is_shrunk_unless_it_explodes_far_out(logdensity: Callable, chosen: tuple[float, float]):
+    problem = Problem.of(logdensity, pgps.Normal(0.0, 2.0, shape=(2,)))
+    particles = problem.draw(KEY, 500)
+    choice = eqx.filter_jit(CautiousShrinkage(0.9, 0.3).choose)(particles, problem)
+    assert choice is not None
+    path, evaluations = choice
+    np.testing.assert_allclose((path.alpha, path.beta), chosen, rtol=1e-6)
+    assert {name: float(value) for name, value in path.told().items()} == pytest.approx(
+        dict(zip(("alpha", "beta"), chosen, strict=True))
+    )
+    assert (evaluations.values, evaluations.gradients) == (2, 0)
+
+
+def test_other_paths_are_as_they_are():
+    problem = Problem.of(gaussian_tails, pgps.Normal(shape=(2,)))
+    assert LogWeightedShrinkage(1.0, 0.3).choose(jnp.zeros((4, 2)), problem) is None
+    assert LogWeightedShrinkage(1.0, 0.3).told() == {}

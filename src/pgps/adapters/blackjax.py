@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree, Scalar
 from pgps import _checks
 from pgps.adapters import _extra
 from pgps.adjustments.base import AbstractAdjustment, Adjustment, Evaluate
-from pgps.adjustments.metropolis import distance_covered, width_spread
+from pgps.adjustments.widths import distance_covered, uniform_widths, width_spread
 from pgps.density import Evaluations, Population, Problem
 from pgps.initial import AbstractLaw, as_law
 from pgps.methods.base import TRANSPORT, AbstractMethod, State
@@ -149,12 +149,13 @@ class Kernel(AbstractAdjustment):
     ) -> tuple[Population, PyTree, Adjustment]:
         """Take the moves."""
         moved, acceptance, evaluations = self._moves(key, population, evaluate)
+        widths = uniform_widths(population)
         report = Adjustment(
             jnp.asarray(self.num_steps),
             evaluations,
             acceptance,
-            covered=distance_covered(population, moved),
-            width_spread=width_spread(moved),
+            covered=distance_covered(population, moved, widths),
+            width_spread=width_spread(moved, widths),
         )
         return moved, memory, report
 

@@ -5,6 +5,7 @@
 It is accepted with log_ratio = ln p(x') - |v'|^2/2 - ln p(x) + |v|^2/2.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -22,10 +23,10 @@ from pgps.adjustments.metropolis import (
     adapted_moves,
     check_moves,
     first_memory,
-    local_scales,
     metropolis,
     replayed_moves,
 )
+from pgps.adjustments.widths import Widths, local_widths, uniform_widths
 from pgps.density import Evaluations, Population
 
 
@@ -35,10 +36,12 @@ def hmc_step(
     step_size: Array | float,
     num_leapfrog: Int[Array, ""] | int,
     evaluate: Evaluate,
+    log_ratio: Callable[[Population], Float[Array, " n"]] | None = None,
 ) -> Move:
     """One move of every particle, which costs `num_leapfrog` gradient calls each.
 
-    Particles and coordinates may have step sizes of their own.
+    Particles and coordinates may have step sizes of their own. If these were drawn, `log_ratio` tells of a proposal by
+    how much the logarithm of their density is larger there.
     """
     key_momentum, key_accept = jax.random.split(key)
     momentum = jax.random.normal(key_momentum, population.particles.shape, population.particles.dtype)
@@ -53,7 +56,8 @@ def hmc_step(
         return 0.5 * jnp.sum(momentum**2, axis=-1) - population.logdensity
 
     proposal, end = jax.lax.fori_loop(0, num_leapfrog, leapfrog, (population, momentum))
-    return metropolis(key_accept, population, proposal, energy(population, momentum) - energy(proposal, end))
+    gain = energy(population, momentum) - energy(proposal, end)
+    return metropolis(key_accept, population, proposal, gain if log_ratio is None else gain + log_ratio(proposal))
 
 
 class HMC(AbstractAdjustment):
@@ -71,6 +75,7 @@ class HMC(AbstractAdjustment):
         mixing: The mean squared distance that moves should cover, as a share of that between independent particles:
             the number of moves is adapted to it. None keeps the number.
         max_steps: The largest number of moves, where it is adapted.
+        local: Whether the local width may vary from place to place, where the scores tell so, as in a funnel.
     """
 
     step_size: float = 0.2
@@ -81,6 +86,7 @@ class HMC(AbstractAdjustment):
     jitter: float = 0.0
     mixing: float | None = None
     max_steps: int = 20
+    local: bool = eqx.field(static=True, default=False)
 
     def __check_init__(self):
         check_moves(self.step_size, self.num_steps, self.target_acceptance, self.mixing, self.max_steps)
@@ -100,10 +106,13 @@ class HMC(AbstractAdjustment):
         self, key: Array, before: Scalar, t: Scalar, population: Population, memory: PyTree, evaluate: Evaluate
     ) -> tuple[Population, PyTree, Adjustment]:
         """Take the moves; the step size follows the acceptance rate from one to the next."""
-        widths = local_scales(population) if self.precondition else 1.0
+        key_widths, key_moves = jax.random.split(key)
+        widths = None
+        if self.precondition:
+            widths = local_widths(key_widths, population) if self.local else uniform_widths(population)
         num_leapfrog = self._num_leapfrog(population)
         return adapted_moves(
-            key,
+            key_moves if self.local else key,
             population,
             memory,
             self._kernel(num_leapfrog, evaluate),
@@ -126,10 +135,14 @@ class HMC(AbstractAdjustment):
         return max(1, round(1.2 * dim**0.25)) if self.num_leapfrog is None else self.num_leapfrog
 
     def _kernel(self, num_leapfrog: int, evaluate: Evaluate) -> Kernel:
-        def kernel(key: Array, population: Population, step_size: Array) -> Move:
+        def kernel(key: Array, population: Population, step_size: Scalar, widths: Widths) -> Move:
             key_move, key_jitter = jax.random.split(key)
-            shape = (len(population.particles), 1)
-            lengths = 1 - self.jitter * jax.random.uniform(key_jitter, shape, population.particles.dtype)
-            return hmc_step(key_move, population, step_size * lengths, num_leapfrog, evaluate)
+            start, shape = population.particles, (len(population.particles), 1)
+            lengths = step_size * (1 - self.jitter * jax.random.uniform(key_jitter, shape, start.dtype))
+            if not self.local:
+                return hmc_step(key_move, population, lengths * widths.base, num_leapfrog, evaluate)
+            drawn = widths.draw(jax.random.fold_in(key, 0), start)
+            log_ratio = lambda proposal: widths.log_ratio(drawn, start, proposal.particles)  # noqa: E731
+            return hmc_step(key_move, population, lengths * widths.at(drawn), num_leapfrog, evaluate, log_ratio)
 
         return kernel

@@ -22,10 +22,10 @@ from pgps.adjustments.metropolis import (
     adapted_moves,
     check_moves,
     first_memory,
-    local_scales,
     metropolis,
     replayed_moves,
 )
+from pgps.adjustments.widths import Widths, uniform_widths
 from pgps.density import Evaluations, Population
 
 
@@ -78,7 +78,7 @@ class MALA(AbstractAdjustment):
         self, key: Array, before: Scalar, t: Scalar, population: Population, memory: PyTree, evaluate: Evaluate
     ) -> tuple[Population, PyTree, Adjustment]:
         """Take the moves; the step size follows the acceptance rate from one to the next."""
-        widths = local_scales(population) ** 2 if self.precondition else 1.0
+        widths = uniform_widths(population) if self.precondition else None
         return adapted_moves(
             key,
             population,
@@ -97,4 +97,7 @@ class MALA(AbstractAdjustment):
         return replayed_moves(key, population, kept, self._kernel(evaluate))
 
     def _kernel(self, evaluate: Evaluate) -> Kernel:
-        return lambda key, population, step_size: mala_step(key, population, step_size, evaluate)
+        def kernel(key: Array, population: Population, step_size: Scalar, widths: Widths) -> Move:
+            return mala_step(key, population, step_size * widths.base**2, evaluate)
+
+        return kernel

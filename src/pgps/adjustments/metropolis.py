@@ -4,36 +4,22 @@ A proposal x' takes the place of x with probability min(1, exp(log_ratio)), wher
 ln p(x') q(x | x') - ln p(x) q(x' | x). Where the density is nan a proposal is refused, and counted.
 """
 
-import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float, Int, Scalar
-from scipy import special
 
 from pgps import _checks
 from pgps.adjustments.base import Adjustment
+from pgps.adjustments.widths import Widths, distance_covered, places_covered, uniform_widths, unit_widths, width_spread
 from pgps.density import Evaluations, Population
 
 # How fast ln step_size follows the acceptance rate, which falls by about a half per unit of it.
 _GAIN = 1.0
 # The number of moves changes by this factor at most, from one adjustment to the next.
 _FASTEST = 2.0
-
-
-def local_scales(population: Population) -> Float[Array, " dim"]:
-    """How far the density reaches around a particle, in each coordinate.
-
-    From the scores: for a Gaussian mean |score| = sqrt(2 / pi) / sigma. The particles' own spread would also count how
-    far modes are apart; it is only used as a limit, where the density is flat.
-    """
-    tiny = jnp.finfo(population.particles.dtype).tiny
-    scales = math.sqrt(2 / math.pi) / jnp.maximum(jnp.mean(jnp.abs(population.score), axis=0), tiny)
-    spread = jnp.std(population.particles, axis=0)
-    return jnp.minimum(scales, jnp.where(spread > 0, spread, scales))
 
 
 class Move(NamedTuple):
@@ -44,8 +30,8 @@ class Move(NamedTuple):
     faults: Int[Array, ""]
 
 
-Kernel = Callable[[Array, Population, Array], Move]
-"""One move of every particle: (key, population, step_size) -> Move, with step sizes for all coordinates or for each."""
+Kernel = Callable[[Array, Population, Scalar, Widths], Move]
+"""One move of every particle: (key, population, step_size, widths) -> Move, with steps in units of the widths."""
 
 
 def metropolis(key: Array, population: Population, proposal: Population, log_ratio: Float[Array, " n"]) -> Move:
@@ -69,19 +55,20 @@ class MoveMemory(NamedTuple):
 
 
 class KeptMoves(NamedTuple):
-    """Moves that can be made again: the step size in each coordinate, and their number."""
+    """Moves that can be made again: the step size, what it is measured in, and their number."""
 
-    step_sizes: Float[Array, " dim"]
+    step_size: Scalar
+    widths: Widths
     num_steps: Int[Array, ""]
 
 
 def replayed_moves(
     key: Array, population: Population, kept: KeptMoves, kernel: Kernel, calls_per_move: int = 1
 ) -> tuple[Population, Evaluations]:
-    """Moves of fixed step sizes and number."""
+    """Moves of a fixed step size and number."""
 
     def move(k: Int[Array, ""], population: Population) -> Population:
-        return kernel(jax.random.fold_in(key, k), population, kept.step_sizes).population
+        return kernel(jax.random.fold_in(key, k), population, kept.step_size, kept.widths).population
 
     population = jax.lax.fori_loop(0, kept.num_steps, move, population)
     return population, Evaluations(gradients=kept.num_steps * calls_per_move)
@@ -110,7 +97,7 @@ def adapted_moves(
     population: Population,
     memory: MoveMemory,
     kernel: Kernel,
-    widths: Float[Array, " dim"] | float,
+    widths: Widths | None,
     target_acceptance: float | None,
     mixing: float | None,
     max_steps: int,
@@ -122,17 +109,19 @@ def adapted_moves(
         key: A random key.
         population: The particles.
         memory: The first step size, and the number of moves.
-        kernel: One move, which takes step sizes.
-        widths: What the step size is multiplied with, in each coordinate.
+        kernel: One move.
+        widths: What steps are measured in; None has them as they are.
         target_acceptance: The acceptance rate that is sought; None keeps the step size.
         mixing: The distance that is sought, as a share of what independent particles would have; None keeps the number.
         max_steps: The largest number of moves, where it is adapted.
         calls_per_move: Gradient calls that one move costs.
     """
+    units = unit_widths(population) if widths is None else widths
+    measure = uniform_widths(population) if widths is None else widths
 
     def move(k: Int[Array, ""], carry: tuple[Move, Scalar]) -> tuple[Move, Scalar]:
         last, log_step_size = carry
-        new = kernel(jax.random.fold_in(key, k), last.population, jnp.exp(log_step_size) * widths)
+        new = kernel(jax.random.fold_in(key, k), last.population, jnp.exp(log_step_size), units)
         if target_acceptance is not None:
             log_step_size += _GAIN * (new.acceptance - target_acceptance)
         return Move(new.population, last.acceptance + new.acceptance, last.faults + new.faults), log_step_size
@@ -140,7 +129,9 @@ def adapted_moves(
     num_steps = jnp.round(memory.num_steps).astype(int)
     start = Move(population, jnp.zeros((), population.particles.dtype), jnp.asarray(0))
     moves, log_step_size = jax.lax.fori_loop(0, num_steps, move, (start, memory.log_step_size))
-    covered = distance_covered(population, moves.population)
+    covered = jnp.minimum(
+        distance_covered(population, moves.population, measure), places_covered(population, moves.population, measure)
+    )
     enough = memory.num_steps
     if mixing is not None:
         factor = jnp.clip(mixing / jnp.maximum(covered, 1e-3), 1 / _FASTEST, _FASTEST)
@@ -152,28 +143,7 @@ def adapted_moves(
         moves.acceptance / num_steps,
         moves.faults,
         covered,
-        width_spread(moves.population),
-        KeptMoves(jnp.exp(log_step_size) * widths * jnp.ones(population.particles.shape[1]), num_steps),
+        width_spread(moves.population, measure),
+        KeptMoves(jnp.exp(log_step_size), units, num_steps),
     )
     return moves.population, MoveMemory(log_step_size, enough), report
-
-
-def distance_covered(before: Population, after: Population) -> Scalar:
-    """The mean squared distance of the moves, as a share of that between independent particles of the local width."""
-    steps = (after.particles - before.particles) / local_scales(before)
-    # Independent draws of variance 1 are 2 apart, squared.
-    return 0.5 * jnp.mean(steps**2)
-
-
-def width_spread(population: Population) -> Scalar:
-    """By what factor the density's local width varies between particles: 1 for a Gaussian, or equal ones.
-
-    In units of `local_scales` the squared score of a particle in a Gaussian is chi-squared with D degrees of freedom,
-    over the squared width there. Compared are the 5% and 95% quantiles.
-    """
-    dim = population.particles.shape[1]
-    sizes = jnp.sum((local_scales(population) * population.score) ** 2, axis=1)
-    low, high = jnp.quantile(sizes, jnp.array([0.05, 0.95]))
-    usual = 2 * special.gammaincinv(dim / 2, np.array([0.05, 0.95]))
-    ratio = high / jnp.maximum(low, jnp.finfo(sizes.dtype).tiny) * (usual[0] / usual[1])
-    return jnp.sqrt(jnp.maximum(ratio, 1.0))

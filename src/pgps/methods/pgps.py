@@ -22,6 +22,7 @@ Both islands estimate the evidence; each counts by its precision, and if they do
 
 from typing import NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -42,9 +43,10 @@ from pgps.trainers.residual import evaluate_field, residual
 from pgps.weights import Weighing, Weights, pareto_k
 
 ISLANDS = 2
-# What makes a run doubtful: such a spread of local widths, and steps as short as this.
+# What makes a run doubtful: such a spread of local widths, islands so far apart, moves and steps as short as this.
 _WIDEST_SPREAD = 3.0
 _FARTHEST_APART = 4.0
+_LEAST_COVERED = 0.25
 _SHORTEST_STEP = 1e-6
 
 
@@ -56,6 +58,8 @@ class Memory(NamedTuple):
     adjustment: PyTree
     longest: Scalar
     """With weights: the time step that the last one makes us trust."""
+    path: PyTree
+    """The settings that the path chose at t = 0; None if it is as it was."""
 
 
 class Transport(NamedTuple):
@@ -64,6 +68,7 @@ class Transport(NamedTuple):
     before: Scalar
     after: Scalar
     dt: Scalar
+    path: PyTree
     params: PyTree
     moves: PyTree
 
@@ -118,27 +123,29 @@ class PGPS(AbstractMethod):
         if self.weighing is not None:
             _check_islands(num_particles)
             weights = Weights.equal(num_particles, dtype, ISLANDS)
+        particles, evaluations, path = problem.draw(key_particles, num_particles), Evaluations(gradients=1), None
+        if (choice := self.path.choose(particles, problem)) is not None:
+            path, evaluations = eqx.filter(choice[0], eqx.is_array), evaluations + choice[1]
         return State(
-            population=evaluate(
-                self.path,
-                clock.t,
-                problem.draw(key_particles, num_particles),
-                problem,
-                self._estimation_key(key),
-            ),
+            population=evaluate(self._chosen(path), clock.t, particles, problem, self._estimation_key(key)),
             clock=clock,
             num_steps=jnp.asarray(0),
-            evaluations=Evaluations(gradients=1),
-            memory=Memory(params, self.trainer.init(params), self.adjustment.init(dtype), jnp.ones((), dtype)),
+            evaluations=evaluations,
+            memory=Memory(params, self.trainer.init(params), self.adjustment.init(dtype), jnp.ones((), dtype), path),
             weights=weights,
         )
+
+    def _chosen(self, settings: PyTree) -> AbstractPath:
+        """The path with the settings that it chose."""
+        return self.path if settings is None else eqx.combine(settings, self.path)
 
     def step(self, key: Array, state: State, problem: Problem) -> tuple[State, Row]:
         """One pass through the loop of Algorithm 3."""
         key_train, key_adjust = jax.random.split(key)
+        path = self._chosen(state.memory.path)
         params, trainer, training = self._train(key_train, state)
         flow = self._flow(key_train, state, params)
-        leap = self._leap(key, state, params, flow, problem)
+        leap = self._leap(key, state, path, params, flow, problem)
         population, weights, row = leap.population, None, {}
 
         if self.weighing is not None:
@@ -161,7 +168,7 @@ class PGPS(AbstractMethod):
             leap.clock.t,
             population,
             state.memory.adjustment,
-            lambda x, key=None: evaluate(self.path, leap.clock.t, x, problem, key),
+            lambda x, key=None: evaluate(path, leap.clock.t, x, problem, key),
         )
 
         row = row | {
@@ -176,15 +183,16 @@ class PGPS(AbstractMethod):
             "covered": adjustment.covered,
             "width_spread": adjustment.width_spread,
             "faults": adjustment.faults,
+            **path.told(),
         }
         if self.weighing is not None:
-            row[TRANSPORT] = Transport(state.clock.t, leap.clock.t, leap.dt, params, adjustment.kept)
+            row[TRANSPORT] = Transport(state.clock.t, leap.clock.t, leap.dt, state.memory.path, params, adjustment.kept)
         state = State(
             population=population,
             clock=leap.clock,
             num_steps=state.num_steps + 1,
             evaluations=state.evaluations + Evaluations(gradients=leap.num_tries) + adjustment.evaluations,
-            memory=Memory(params, trainer, memory, trusted_step(leap)),
+            memory=Memory(params, trainer, memory, trusted_step(leap), state.memory.path),
             weights=weights,
         )
         return state, jax.tree.map(jnp.asarray, row)
@@ -205,18 +213,18 @@ class PGPS(AbstractMethod):
         moving = evaluate_field(self.field, params, t, first_island(particles), key)
         return Flow(*jax.tree.map(lambda leaf: jnp.concatenate([leaf, jnp.zeros_like(leaf)]), moving))
 
-    def _leap(self, key: Array, state: State, params: PyTree, flow: Flow, problem: Problem) -> Leap:
+    def _leap(self, key: Array, state: State, path: AbstractPath, params: PyTree, flow: Flow, problem: Problem) -> Leap:
         """Choose dt and move; with weights also weigh, and halve a step that proves too long."""
         t, weights = state.clock.t, state.weights
         rates = residual(flow.velocity, flow.divergence, state.population)
         if weights is None:
             dt = self.stepper.time_step(t, flow.velocity, rates, jnp.zeros_like(rates))
-            return leap_without_weights(state, flow, dt, self.path, problem, self._estimation_key(key))
+            return leap_without_weights(state, flow, dt, path, problem, self._estimation_key(key))
         assert self.weighing is not None
         moving, staying = weights.on_islands
         dt = self.stepper.time_step(t, first_island(flow.velocity), first_island(rates), moving)
         dt = jnp.minimum(dt, self.weighing.pace.time_step(t, flow.velocity, rates[len(moving) :], staying))
-        return WeightedLeap(self.path, self.field, params, problem).take(state, flow, rates, dt, state.memory.longest)
+        return WeightedLeap(path, self.field, params, problem).take(state, flow, rates, dt, state.memory.longest)
 
     def _estimation_key(self, key: Array) -> Array | None:
         """The key that estimates a stochastic target; weights and Metropolis's rule need the target itself."""
@@ -229,10 +237,10 @@ class PGPS(AbstractMethod):
         """Take a step again on other particles, as it was: their weights are exact, and the evidence unbiased."""
         assert self.weighing is not None
         key_resample, key_moves = jax.random.split(key)
-        t, dt, params = transport.before, transport.dt, transport.params
+        t, dt, params, path = transport.before, transport.dt, transport.params, self._chosen(transport.path)
 
         def evaluate_after(x: Float[Array, "n dim"], key: Array | None = None) -> Population:
-            return evaluate(self.path, transport.after, x, problem, key)
+            return evaluate(path, transport.after, x, problem, key)
 
         velocity = jax.vmap(lambda x: self.field.apply(params, t, x))(population.particles)
         after = evaluate_after(population.particles + dt * velocity)
@@ -270,6 +278,12 @@ def _path_doubts(trace: Trace) -> list[str]:
             f"the density is {spread:.0f} times as wide around some particles as around others, more than moves of one "
             "step size can serve, so narrow or far-out parts may be missing and the evidence too low; write the model "
             "in other coordinates, or ask for more moves"
+        )
+    if (covered := trace["covered"][-1]) < _LEAST_COVERED:
+        doubts.append(
+            f"the last moves covered {covered:.0%} of the way between independent particles, or between narrow and "
+            "wide parts of the density, so parts that are far away may be missing and the evidence too low; ask for "
+            "more moves"
         )
     if (apart := trace["disagreement"][-1]) > _FARTHEST_APART:
         doubts.append(

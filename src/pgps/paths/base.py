@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree, Scalar
 
-from pgps.density import Population, Problem, map_particles
+from pgps.density import Evaluations, Population, Problem, map_particles
 
 
 class PathValue(NamedTuple):
@@ -38,6 +38,14 @@ class AbstractPath(eqx.Module):
         # Reverse mode for both arguments at once: the user's density may have no forward mode.
         value, (time_derivative, score) = jax.value_and_grad(self.logdensity, argnums=(0, 1))(t, x, problem)
         return PathValue(value, score, time_derivative)
+
+    def choose(self, particles: Float[Array, "n dim"], problem: Problem) -> tuple["AbstractPath", Evaluations] | None:
+        """A path of the same kind with settings that suit the first particles, and what that cost; None: as it is."""
+        return None
+
+    def told(self) -> dict[str, Scalar]:
+        """What a trace should tell of the path, such as settings that it chose."""
+        return {}
 
     def retime(self, t: Scalar, population: Population) -> Population | None:
         """The same particles at another t, if their last evaluation tells all about it; None if it does not."""

@@ -1,0 +1,161 @@
+"""How wide the density is around a particle, and how that varies from place to place.
+
+In coordinate i the density reaches about w_i exp(s_i . z(x)) around x, where z holds one or two linear functions of x.
+In a funnel, as hierarchical models have it, the logarithm of the width is linear. Both are fitted to the scores: around
+a particle the expected ln score_i^2 falls by twice the logarithm of the width, so z is the linear function of x that
+goes together with these best (by partial least squares), and s_i its slope.
+
+A step size that is a function of x would not be reversible. So a move draws zeta ~ N(z(x), tau^2), has steps of the
+widths at zeta from its beginning to its end, and Metropolis's rule counts the density of zeta at both of them:
+
+    ln q(zeta | x') - ln q(zeta | x),        q(zeta | x) = N(zeta; z(x), tau^2).
+"""
+
+import math
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Scalar
+from scipy import special
+
+from pgps.density import Population
+
+# The noise tau of zeta, in units of the logarithm of the width.
+_NOISE = 0.5
+# Functions z at the most, and the rounds of partial least squares that find one.
+_RANK = 2
+_ROUNDS = 6
+# A function is used if it explains this share of the variance of ln score^2; by chance it would explain up to 4 / N.
+_LEAST_SHARE = 0.05
+_CHANCE = 12.0
+# Widths vary by exp of this at the most, and distances count up to so many widths.
+_WIDEST = 10.0
+_FARTHEST = 4.0
+
+
+class Widths(NamedTuple):
+    """The density's width in each coordinate, as a function of the place; `uniform` ones are the same everywhere."""
+
+    base: Float[Array, " dim"]
+    center: Float[Array, " dim"]
+    directions: Float[Array, "dim rank"]
+    slopes: Float[Array, "rank dim"]
+
+    def places(self, particles: Float[Array, "n dim"]) -> Float[Array, "n rank"]:
+        """z(x)."""
+        return (particles - self.center) @ self.directions
+
+    def at(self, places: Float[Array, "n rank"]) -> Float[Array, "n dim"]:
+        """The widths at a place z."""
+        return self.base * jnp.exp(jnp.clip(places @ self.slopes, -_WIDEST, _WIDEST))
+
+    def draw(self, key: Array, particles: Float[Array, "n dim"]) -> Float[Array, "n rank"]:
+        """zeta, for a move from each particle."""
+        places = self.places(particles)
+        return places + _NOISE * jax.random.normal(key, places.shape, places.dtype)
+
+    def log_ratio(
+        self, drawn: Float[Array, "n rank"], start: Float[Array, "n dim"], end: Float[Array, "n dim"]
+    ) -> Float[Array, " n"]:
+        """ln q(zeta | end) - ln q(zeta | start)."""
+        from_start, from_end = (jnp.sum((drawn - self.places(x)) ** 2, axis=-1) for x in (start, end))
+        return (from_start - from_end) / (2 * _NOISE**2)
+
+
+def unit_widths(population: Population) -> Widths:
+    """Widths of 1, everywhere and in each coordinate."""
+    dim, dtype = population.particles.shape[1], population.particles.dtype
+    zeros = jnp.zeros((_RANK, dim), dtype)
+    return Widths(jnp.ones(dim, dtype), jnp.zeros(dim, dtype), zeros.T, zeros)
+
+
+def uniform_widths(population: Population) -> Widths:
+    """Widths that are the same everywhere: those around an average particle."""
+    unit = unit_widths(population)
+    return unit._replace(base=_base(population, unit))
+
+
+def local_widths(key: Array, population: Population) -> Widths:
+    """Widths that vary from place to place, where the scores tell that they do."""
+    particles, spread = population.particles, jnp.std(population.particles, axis=0)
+    center, scale = jnp.mean(particles, axis=0), jnp.where(spread > 0, spread, 1.0)
+    standard = (particles - center) / scale
+    # The floor keeps a score of 0 from counting for everything.
+    sizes = (scale * population.score) ** 2
+    left = jnp.log(jnp.maximum(sizes, 1e-12 * jnp.mean(sizes, axis=0) + jnp.finfo(sizes.dtype).tiny))
+    left = jnp.where(jnp.isfinite(left), left, 0.0)
+    left = left - jnp.mean(left, axis=0)
+    functions = []
+    for k in range(_RANK):
+        direction, slopes = _function(jax.random.fold_in(key, k), standard, left)
+        functions.append((direction / scale, slopes))
+        left = left + 2 * (standard @ direction)[:, None] * slopes
+    directions, slopes = (jnp.stack(parts) for parts in zip(*functions, strict=True))
+    widths = Widths(jnp.ones_like(center), center, directions.T, slopes)
+    return widths._replace(base=_base(population, widths))
+
+
+def _function(
+    key: Array, standard: Float[Array, "n dim"], sizes: Float[Array, "n dim"]
+) -> tuple[Float[Array, " dim"], Float[Array, " dim"]]:
+    """The linear function of the place that goes best with ln score^2, and the widths' slopes along it, up to 1."""
+    num, dim = standard.shape
+
+    def unit(values: Array) -> Array:
+        norm = jnp.sqrt(jnp.mean(values**2))
+        return jnp.where(norm > 0, values / norm, 0.0)
+
+    def better(_: Array, loadings: Float[Array, " dim"]) -> Float[Array, " dim"]:
+        return unit(unit(standard @ (standard.T @ (sizes @ loadings))) @ sizes)
+
+    loadings = jax.lax.fori_loop(0, _ROUNDS, better, unit(jax.random.normal(key, (dim,), standard.dtype)))
+    direction = standard.T @ (sizes @ loadings)
+    length = jnp.sqrt(jnp.mean((standard @ direction) ** 2))
+    direction = jnp.where(length > 0, direction / length, 0.0)
+    slopes = (standard @ direction) @ sizes / num
+    explained = jnp.sum(slopes**2) / jnp.maximum(jnp.sum(jnp.mean(sizes**2, axis=0)), jnp.finfo(sizes.dtype).tiny)
+    steepest = jnp.where(explained > jnp.maximum(_LEAST_SHARE, _CHANCE / num), 0.5 * jnp.max(jnp.abs(slopes)), 0.0)
+    return steepest * direction, jnp.where(steepest > 0, -0.5 * slopes / steepest, 0.0)
+
+
+def _base(population: Population, widths: Widths) -> Float[Array, " dim"]:
+    """What the widths have to be multiplied with.
+
+    For a Gaussian mean |score| = sqrt(2 / pi) / sigma. The particles' own spread would also count how far modes are
+    apart; it is only used as a limit, where the density is flat.
+    """
+    tiny = jnp.finfo(population.particles.dtype).tiny
+    scores = jnp.abs(population.score) * widths.at(widths.places(population.particles))
+    base = math.sqrt(2 / math.pi) / jnp.maximum(jnp.mean(scores, axis=0), tiny)
+    spread = jnp.std(population.particles, axis=0)
+    return jnp.minimum(base, jnp.where(spread > 0, spread, base))
+
+
+def distance_covered(before: Population, after: Population, widths: Widths) -> Scalar:
+    """The mean squared distance of the moves, as a share of that between independent particles of the local width."""
+    steps = (after.particles - before.particles) / widths.at(widths.places(before.particles))
+    # Independent draws of variance 1 are 2 apart, squared; a particle that has left a narrow place counts as one.
+    return 0.5 * jnp.mean(jnp.minimum(steps**2, _FARTHEST**2))
+
+
+def width_spread(population: Population, widths: Widths) -> Scalar:
+    """By what factor the density's width varies between particles that should have the same: 1 for a Gaussian.
+
+    In units of its width the squared score of a particle in a Gaussian is chi-squared with D degrees of freedom.
+    Compared are the 5% and 95% quantiles.
+    """
+    dim = population.particles.shape[1]
+    sizes = jnp.sum((widths.at(widths.places(population.particles)) * population.score) ** 2, axis=1)
+    low, high = jnp.quantile(sizes, jnp.array([0.05, 0.95]))
+    usual = 2 * special.gammaincinv(dim / 2, np.array([0.05, 0.95]))
+    ratio = high / jnp.maximum(low, jnp.finfo(sizes.dtype).tiny) * (usual[0] / usual[1])
+    return jnp.sqrt(jnp.maximum(ratio, 1.0))
+
+
+def places_covered(before: Population, after: Population, widths: Widths) -> Scalar:
+    """The same for the slowest of the functions z, along which the width varies; infinite if there are none."""
+    start, end = widths.places(before.particles), widths.places(after.particles)
+    variances = jnp.var(start, axis=0)
+    return jnp.min(jnp.where(variances > 0, 0.5 * jnp.mean((end - start) ** 2, axis=0) / variances, jnp.inf))

@@ -1,0 +1,114 @@
+"""Local widths: what the scores tell of them, and moves whose step size follows them."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jaxtyping import Array
+from scipy import stats
+
+from helpers import as_arrays, normal_array
+from pgps import targets
+from pgps.adjustments import HMC, Adjustment
+from pgps.adjustments.widths import distance_covered, local_widths, places_covered, uniform_widths, width_spread
+from pgps.density import Population
+
+KEY = jax.random.key(9)
+FUNNEL = targets.Funnel(6)
+
+
+@eqx.filter_jit
+def evaluated(density: targets.Funnel | None, x: Array) -> Population:
+    """A population at the funnel or, without one, at a Gaussian with standard deviations 1, 2, ..., D."""
+    scales = jnp.arange(1.0, x.shape[1] + 1)
+    logdensity = (lambda x: -0.5 * jnp.sum((x / scales) ** 2)) if density is None else density
+    values, scores = jax.vmap(jax.value_and_grad(logdensity))(x)
+    return Population.of(x, values, scores, jnp.zeros_like(values))
+
+
+@pytest.fixture(scope="module")
+def draws() -> Array:
+    return FUNNEL.sample(KEY, 20_000)
+
+
+@pytest.fixture(scope="module")
+def moved(draws: Array) -> tuple[Population, Adjustment]:
+    adjustment = as_arrays(HMC(0.6, 2, 4, None, precondition=True, local=True))
+
+    @jax.jit
+    def adjust(x: Array) -> tuple[Population, Adjustment]:
+        one = jnp.ones(())
+        evaluate = lambda x, key=None: evaluated(FUNNEL, x)  # noqa: E731
+        population, _, report = adjustment.adjust(
+            KEY, one, one, evaluated(FUNNEL, x), adjustment.init(x.dtype), evaluate
+        )
+        return population, report
+
+    return adjust(draws)
+
+
+def test_a_funnels_width_is_found(draws: Array):
+    widths = jax.jit(local_widths)(KEY, evaluated(FUNNEL, draws))
+    places = np.zeros((3, 6), np.float32)
+    places[:, 0] = [-4, 0, 4]
+    found = np.asarray(widths.at(widths.places(jnp.asarray(places))))
+    # In the other coordinates the width is exp(x_0 / 2); in the first, where scores have the variance
+    # 1/9 + 5/2, it is the same everywhere.
+    np.testing.assert_allclose(np.log(found[:, 1:]), np.outer([-2, 0, 2], np.ones(5)), atol=0.15)
+    np.testing.assert_allclose(np.log(found[:, 0]), -0.5 * np.log(1 / 9 + 5 / 2), atol=0.3)
+    population = evaluated(FUNNEL, draws)
+    assert width_spread(population, widths) < 1.2
+    assert width_spread(population, uniform_widths(population)) > 5
+
+
+def test_a_gaussian_is_equally_wide_everywhere():
+    population = evaluated(None, normal_array(1000, 4).astype(jnp.float32) * jnp.arange(1.0, 5.0))
+    widths = jax.jit(local_widths)(KEY, population)
+    assert not np.any(widths.slopes)
+    assert not np.any(widths.directions)
+    np.testing.assert_allclose(widths.base, [1, 2, 3, 4], rtol=0.1)
+    np.testing.assert_array_equal(widths.base, jax.jit(uniform_widths)(population).base)
+    # Nothing stands between particles, however they move.
+    assert places_covered(population, population, widths) == np.inf
+
+
+def test_flat_and_constant_coordinates_have_finite_widths():
+    x = jnp.concatenate([normal_array(50, 1), jnp.zeros((50, 1)), normal_array(50, 1, seed=3)], axis=1)
+    scores = jnp.stack([-x[:, 0], jnp.zeros(50), jnp.zeros(50)], axis=1)
+    population = Population.of(x, jnp.zeros(50), scores, jnp.zeros(50))
+    widths = jax.jit(local_widths)(KEY, population)
+    assert np.all(np.isfinite(widths.at(widths.places(x))))
+
+
+def test_the_density_of_a_drawn_place_is_weighed_at_both_ends(draws: Array):
+    widths = jax.jit(local_widths)(KEY, evaluated(FUNNEL, draws))
+    start, end = draws[:5], draws[5:10]
+    drawn = widths.draw(KEY, start)
+    by_scipy = [stats.norm.logpdf(drawn, np.asarray(widths.places(x)), 0.5).sum(axis=1) for x in (start, end)]
+    np.testing.assert_allclose(widths.log_ratio(drawn, start, end), by_scipy[1] - by_scipy[0], rtol=1e-3, atol=1e-3)
+
+
+def test_a_funnel_is_stationary(draws: Array, moved: tuple[Population, Adjustment]):
+    first = np.asarray(moved[0].particles[:, 0])
+    # The means of x_0 and of x_0^2 are 0 and 9, with variances 9 and 2 * 81. Without the log-ratio of the widths, four
+    # moves shift the second by 20 standard errors.
+    assert abs(first.mean()) < 4 * np.sqrt(9 / len(first))
+    assert abs(np.mean(first**2) - 9) < 4 * np.sqrt(162 / len(first))
+    others = np.asarray(moved[0].particles[:, 1:]) * np.exp(-first / 2)[:, None]
+    assert abs(np.mean(others**2) - 1) < 4 * np.sqrt(2 / others.size)
+
+
+def test_moves_go_as_far_in_narrow_parts_as_in_wide_ones(draws: Array, moved: tuple[Population, Adjustment]):
+    population, report = moved
+    steps = np.asarray((population.particles - draws)[:, 1:] * np.exp(-draws[:, :1] / 2))
+    narrow, wide = (np.mean(np.abs(steps[part])) for part in (draws[:, 0] < -3, draws[:, 0] > 3))
+    assert 0.5 < narrow / wide < 2
+    assert 0.3 < report.acceptance < 0.95
+    # What is covered is the lesser of two: that in units of the width, and that along x_0, of which four moves of
+    # about half a width cover little.
+    start, widths = evaluated(FUNNEL, draws), report.kept.widths
+    assert float(report.covered) == pytest.approx(float(places_covered(start, population, widths)), rel=1e-3)
+    assert report.covered < distance_covered(start, population, widths)
+    first, last = np.asarray(draws[:, 0]), np.asarray(population.particles[:, 0])
+    assert float(report.covered) == pytest.approx(0.5 * np.mean((last - first) ** 2) / np.var(first), rel=0.3)
