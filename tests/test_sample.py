@@ -215,6 +215,19 @@ class TestChunks:
         np.testing.assert_array_equal(whole.particles, cut.particles)
         np.testing.assert_array_equal(whole.trace["loss"], cut.trace["loss"])
 
+    def test_a_short_langevin_run_is_the_start_of_a_long_one(self):
+        seen = {}
+        pgps.sample(
+            gaussian,
+            STANDARD,
+            key=KEY,
+            num_particles=8,
+            method=pgps.methods.Langevin(0.05, 20),
+            callback=lambda snapshot: seen.update({snapshot.num_steps: snapshot.particles}),
+        )
+        short = pgps.sample(gaussian, STANDARD, key=KEY, num_particles=8, method=pgps.methods.Langevin(0.05, 8))
+        np.testing.assert_array_equal(seen[8], short.particles)
+
     def test_the_callback_sees_the_start_and_every_step(self):
         seen = []
         result = pgps.sample(gaussian, STANDARD, key=KEY, num_particles=16, method=quick(), callback=seen.append)
