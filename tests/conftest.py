@@ -1,9 +1,30 @@
-"""Fixtures: one that every file gets, one that a test may ask for."""
+"""Fixtures: one that every file gets, some that a test may ask for; and a folder of programs for the session."""
 
+import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 
 import jax
 import pytest
+
+# Programs that another file, worker or subprocess of this session has compiled are read instead.
+CACHE = {
+    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The first process makes the folder and removes it; workers and subprocesses find it in their environment."""
+    if "JAX_COMPILATION_CACHE_DIR" in os.environ:
+        return
+    folder = tempfile.mkdtemp(prefix="pgps-programs-")
+    config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+    os.environ |= CACHE | {"JAX_COMPILATION_CACHE_DIR": folder}
+    jax.config.update("jax_compilation_cache_dir", folder)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -15,6 +36,19 @@ def _programs_of_one_file() -> Iterator[None]:
     """
     yield
     jax.clear_caches()
+
+
+@pytest.fixture(scope="module")
+def compiled_fast() -> Iterator[None]:
+    """The programs of one file, and of its subprocesses, are compiled without LLVM's optimisations: twice as fast.
+
+    For files that ask whether something runs, and what it writes. What asks for bits is compiled as a user's is.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "true")
+        jax.config.update("jax_disable_most_optimizations", True)
+        yield
+        jax.config.update("jax_disable_most_optimizations", False)
 
 
 @pytest.fixture

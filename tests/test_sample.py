@@ -158,54 +158,19 @@ def test_legacy_keys_are_keys():
     np.testing.assert_array_equal(kept.particles, typed.particles)
 
 
-@pytest.mark.parametrize(
-    "method",
-    [
-        quick(langevin_steps=3, langevin_step_size=1e-2),
-        quick(),
-        pgps.training_free(dt=0.1, langevin_steps=4, final_langevin_steps=5),
-        pgps.methods.Langevin(step_size=0.1, num_steps=7),
-    ],
-    ids=["paper with adjustment", "paper", "training-free", "Langevin"],
-)
-def test_evaluations_are_counted_not_estimated(method):
+def test_evaluations_are_counted_not_estimated():
+    """One per particle at the start and one at each time step; methods with Langevin steps are in test_methods."""
     logdensity, calls = counting(gaussian)
-    result = pgps.sample(logdensity, STANDARD, key=KEY, num_particles=4, method=method)
+    result = pgps.sample(logdensity, STANDARD, key=KEY, num_particles=4, method=quick())
     jax.effects_barrier()
-    assert result.num_evaluations.gradients == calls["gradient"]
+    assert result.num_evaluations.gradients == calls["gradient"] == 4 * (1 + len(result.trace["t"]))
     assert result.num_evaluations.values == calls["value"] == 0
     assert result.num_evaluations.total == calls["gradient"]
-
-
-def test_one_evaluation_per_particle_and_time_step():
-    result = pgps.sample(gaussian, STANDARD, key=KEY, num_particles=4, method=quick())
-    assert result.num_evaluations.gradients == 4 * (1 + len(result.trace["t"]))
 
 
 @pytest.mark.filterwarnings("ignore::pgps.PGPSWarning")
 class TestCompilation:
     def test_new_values_are_not_a_new_program(self, compilations):
-        def run(key, **changes):
-            pgps.sample(gaussian, STANDARD, key=key, num_particles=32, method=quick(langevin_steps=1, **changes))
-
-        before = compilations.count
-        run(KEY)
-        assert compilations.count > before
-        before = compilations.count
-        run(jax.random.key(1), alpha=0.5, beta=0.3, psi=0.7)
-        run(KEY, langevin_step_size=1e-3, learning_rate=1e-1, max_training_steps=7, max_dt=0.5)
-        assert compilations.count == before
-
-    def test_new_data_in_a_target_is_not_a_new_program(self, compilations):
-        initial = pgps.Normal(0.0, 1.0, shape=(2,))
-        mixture, _ = pgps.targets.two_modes()
-        moved = eqx.tree_at(lambda mixture: mixture.means, mixture, mixture.means + 1.0)
-        pgps.sample(mixture, initial, key=KEY, num_particles=32, method=quick())
-        before = compilations.count
-        pgps.sample(moved, initial, key=KEY, num_particles=32, method=quick())
-        assert compilations.count == before
-
-    def test_the_step_is_traced_once_per_program(self):
         traces = 0
 
         def logdensity(x):
@@ -213,11 +178,31 @@ class TestCompilation:
             traces += 1
             return gaussian(x)
 
-        pgps.sample(logdensity, STANDARD, key=KEY, num_particles=16, method=quick())
-        first = traces
-        pgps.sample(logdensity, STANDARD, key=jax.random.key(1), num_particles=16, method=quick(alpha=0.5))
-        # Only the checks, which compile nothing, look at the function again.
-        assert traces - first <= 3
+        def run(key, **changes):
+            pgps.sample(logdensity, STANDARD, key=key, num_particles=32, method=quick(langevin_steps=1, **changes))
+
+        before = compilations.count
+        run(KEY)
+        assert compilations.count > before
+        before = compilations.count
+        for key, changes in (
+            (jax.random.key(1), {"alpha": 0.5, "beta": 0.3, "psi": 0.7}),
+            (KEY, {"langevin_step_size": 1e-3, "learning_rate": 1e-1, "max_training_steps": 7, "max_dt": 0.5}),
+        ):
+            first = traces
+            run(key, **changes)
+            # Only the checks, which compile nothing, look at the function again.
+            assert traces - first <= 3
+        assert compilations.count == before
+
+    def test_new_data_in_a_target_is_not_a_new_program(self, compilations):
+        method = pgps.methods.Langevin(step_size=1e-4, num_steps=3)
+        mixture, _ = pgps.targets.two_modes()
+        moved = eqx.tree_at(lambda mixture: mixture.means, mixture, mixture.means + 1.0)
+        pgps.sample(mixture, STANDARD, key=KEY, num_particles=32, method=method)
+        before = compilations.count
+        pgps.sample(moved, STANDARD, key=KEY, num_particles=32, method=method)
+        assert compilations.count == before
 
 
 class TestChunks:
@@ -229,6 +214,19 @@ class TestChunks:
         )
         np.testing.assert_array_equal(whole.particles, cut.particles)
         np.testing.assert_array_equal(whole.trace["loss"], cut.trace["loss"])
+
+    def test_a_short_langevin_run_is_the_start_of_a_long_one(self):
+        seen = {}
+        pgps.sample(
+            gaussian,
+            STANDARD,
+            key=KEY,
+            num_particles=8,
+            method=pgps.methods.Langevin(0.05, 20),
+            callback=lambda snapshot: seen.update({snapshot.num_steps: snapshot.particles}),
+        )
+        short = pgps.sample(gaussian, STANDARD, key=KEY, num_particles=8, method=pgps.methods.Langevin(0.05, 8))
+        np.testing.assert_array_equal(seen[8], short.particles)
 
     def test_the_callback_sees_the_start_and_every_step(self):
         seen = []
@@ -327,17 +325,25 @@ class TestBadInput:
             eqx.tree_at(lambda method: method.path, pgps.paper(), "geometric").__check_init__()
 
 
+def half(x):
+    """A density that is nan on the left."""
+    return jnp.where(x[0] < 0, jnp.nan, -jnp.sum(x**2))
+
+
 class TestFaults:
+    # Where the density fails at the start, no method takes a step.
+    cheap = pgps.methods.Langevin(step_size=0.1, num_steps=3)
+
     def test_nan_at_every_initial_particle(self):
         with pytest.raises(ValueError, match="logdensity_fn.*nan or -inf at all 8 particles"):
-            pgps.sample(lambda x: jnp.sum(x) * jnp.nan, STANDARD, key=KEY, num_particles=8, method=quick())
+            pgps.sample(lambda x: jnp.sum(x) * jnp.nan, STANDARD, key=KEY, num_particles=8, method=self.cheap)
 
     def test_no_support_at_any_initial_particle(self):
         def far(x):
             return jnp.where(x[0] > 100.0, 0.0, -jnp.inf)
 
         with pytest.raises(ValueError, match="start where the target has mass"):
-            pgps.sample(far, STANDARD, key=KEY, num_particles=8, method=quick())
+            pgps.sample(far, STANDARD, key=KEY, num_particles=8, method=self.cheap)
 
     @pytest.mark.parametrize(
         "method",
@@ -364,22 +370,16 @@ class TestFaults:
         assert "doubt: " in result.summary()
 
     def test_nan_at_some_initial_particles_ends_at_once(self):
-        def half(x):
-            return jnp.where(x[0] < 0, jnp.nan, -jnp.sum(x**2))
-
         with pytest.warns(pgps.PGPSWarning, match="at t = 0 for"):
-            result = pgps.sample(half, STANDARD, key=KEY, num_particles=50, method=quick())
+            result = pgps.sample(half, STANDARD, key=KEY, num_particles=50, method=self.cheap)
         assert result.status == Status.NONFINITE_DENSITY
         assert len(result.trace["t"]) == 0
         assert result.particles.shape == (50, 2)
         assert result.summary()
 
     def test_throw(self):
-        def half(x):
-            return jnp.where(x[0] < 0, jnp.nan, -jnp.sum(x**2))
-
         with pytest.raises(RuntimeError, match="nan"):
-            pgps.sample(half, STANDARD, key=KEY, num_particles=50, method=quick(), throw=True)
+            pgps.sample(half, STANDARD, key=KEY, num_particles=50, method=self.cheap, throw=True)
 
     def test_particles_that_fly_off(self):
         method = pgps.methods.Langevin(step_size=1e3, num_steps=1000)

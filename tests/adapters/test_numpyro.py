@@ -18,6 +18,8 @@ numpyro: Any = pytest.importorskip("numpyro")
 dist: Any = pytest.importorskip("numpyro.distributions")
 infer: Any = pytest.importorskip("numpyro.infer")
 
+pytestmark = pytest.mark.usefixtures("compiled_fast")
+
 # pyright: reportArgumentType=false, reportCallIssue=false
 
 KEY = jax.random.key(5)
@@ -75,11 +77,11 @@ def test_the_density_is_the_joint_density_with_jacobians(name: str):
     function, args = {"centred": (centred, (ERRORS, EFFECTS)), "non-centred": (non_centred, (ERRORS, EFFECTS))}.get(
         name, (constraints, (Y,))
     )
-    for seed in range(3):
-        particle = model.prior().sample(jax.random.key(seed))
-        assert jax.tree.map(jnp.shape, particle) == jax.tree.map(jnp.shape, model.template)
-        joint = -infer.util.potential_energy(numpyro.handlers.seed(function, 0), args, {}, particle)
-        assert_close(model(particle), joint, 1e-6)
+    particles = jax.jit(jax.vmap(model.prior().sample))(jax.random.split(KEY, 3))
+    assert jax.tree.map(lambda x: x.shape[1:], particles) == jax.tree.map(jnp.shape, model.template)
+    joint = lambda x: -infer.util.potential_energy(numpyro.handlers.seed(function, 0), args, {}, x)  # noqa: E731
+    found, expected = jax.jit(jax.vmap(lambda x: (model(x), joint(x))))(particles)
+    assert_close(found, expected, 1e-6)
 
 
 def test_joint_and_prior_are_those_of_the_formulas():
@@ -101,10 +103,10 @@ def test_joint_and_prior_are_those_of_the_formulas():
 @pytest.mark.parametrize("name", MODELS)
 def test_constraints_there_and_back(name: str):
     model = MODELS[name]()
-    particles = jax.vmap(model.prior().sample)(jax.random.split(KEY, 50))
+    particles = jax.jit(jax.vmap(model.prior().sample))(jax.random.split(KEY, 50))
     variables = model.constrain(particles)
     latent = {name: variables[name] for name in particles}
-    back = jax.vmap(model.unconstrain)(latent)
+    back = jax.jit(jax.vmap(model.unconstrain))(latent)
     assert_close(back, particles, 2e-3)
     if name == "non-centred":
         expected = variables["mu"][:, None] + variables["tau"][:, None] * variables["z"]

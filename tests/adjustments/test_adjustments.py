@@ -13,8 +13,6 @@ from jaxtyping import Array
 import pgps
 from helpers import (
     ADJUSTMENTS,
-    METHODS,
-    HostDensity,
     as_arrays,
     assert_close,
     assert_moments,
@@ -26,7 +24,6 @@ from helpers import (
 from pgps import paths
 from pgps.adjustments import HMC, MALA, AbstractAdjustment, Adjustment, Langevin, NoAdjustment, langevin_step
 from pgps.density import Population, Problem
-from pgps.methods import AbstractMethod, TemperedSMC
 
 PATH = paths.LogWeightedShrinkage(0.3, 0.6)
 KEY = jax.random.key(8)
@@ -165,29 +162,6 @@ def test_published_schedule_of_adjustments():
     assert steps[-1] == 300 + 1000
     assert steps.sum() == 10 * 300 + 1000
     assert result.num_evaluations.gradients == 2 * (1 + 50 + 4000)
-
-
-# Six particles are too few for an evidence, and it is said.
-@pytest.mark.filterwarnings("ignore::pgps.PGPSWarning")
-@over("method", METHODS)
-def test_evaluations_are_counted(method: AbstractMethod):
-    # The density counts its own calls on the host; it has no forward mode either.
-    density, num_particles = HostDensity(), 6
-    law = pgps.Normal(shape=(2,))
-    result = pgps.sample(density, law, key=KEY, num_particles=num_particles, method=method)
-    jax.effects_barrier()
-    assert result.status == pgps.Status.COMPLETED
-    assert result.num_evaluations.gradients == density.gradients
-    assert result.num_evaluations.values == density.values
-    moves = int(np.sum(result.trace.get("adjustment_steps", 0)))
-    if isinstance(method, TemperedSMC):
-        # Reweighting and the ladder cost nothing: both ends of the path are known at each particle.
-        assert density.gradients == num_particles * (1 + moves * getattr(method.moves, "num_leapfrog", 1))
-    elif getattr(method, "weighing", None) is not None:
-        # A step that was halved, or stood still, has another price.
-        assert density.gradients > num_particles
-    else:
-        assert density.gradients == method.num_evaluated(num_particles) * (1 + len(result.trace["t"]) + moves)
 
 
 # pyright: reportArgumentType=false

@@ -1,5 +1,7 @@
 """The released code's likelihood and samplers, flaw by flaw, against plain NumPy and plain loops."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -45,15 +47,16 @@ def test_a_softmax_is_applied_twice():
 def test_gradients_are_never_cleared():
     """The k-th call returns the sum of k gradients, wherever particles were meanwhile."""
     target = posterior(20)
-    gradient = jax.vmap(jax.grad(lambda x: log_likelihood(target, x, jnp.arange(20))))
+    gradient = jax.jit(jax.vmap(jax.grad(lambda x: log_likelihood(target, x, jnp.arange(20)))))
+    call_once = jax.jit(partial(call, target))
     places = [normal_array(3, target.dim, seed=k) for k in range(3)]
     so_far, expected = jnp.zeros((3, target.dim)), np.zeros((3, target.dim))
     for k, x in enumerate(places):
-        called = call(target, jax.random.key(k), x, so_far)
+        called = call_once(jax.random.key(k), x, so_far)
         expected = expected + gradient(x)
         np.testing.assert_allclose(called.gradients, expected, rtol=1e-10, atol=1e-12)
         so_far = called.gradients
-    again = call(target, jax.random.key(9), places[2], so_far)
+    again = call_once(jax.random.key(9), places[2], so_far)
     np.testing.assert_allclose(again.gradients - so_far, gradient(places[2]), rtol=1e-8, atol=1e-12)
 
 
@@ -61,11 +64,12 @@ def test_gradients_are_never_cleared():
 def test_a_batch_is_each_particles_own_and_not_scaled_up():
     target, key = posterior(250), jax.random.key(1)
     x = jnp.broadcast_to(normal_array(target.dim), (4, target.dim))
-    called = call(target, key, x, jnp.zeros_like(x))
+    called = jax.jit(partial(call, target))(key, x, jnp.zeros_like(x))
+    value_of = jax.jit(partial(log_likelihood, target))
     rows = jax.random.randint(key, (4, 100), 0, 250)
-    np.testing.assert_allclose(called.values, [log_likelihood(target, x[0], own) for own in rows], rtol=1e-10)
+    np.testing.assert_allclose(called.values, [value_of(x[0], own) for own in rows], rtol=1e-10)
     assert len(np.unique(np.round(called.values, 6))) == 4
-    whole = log_likelihood(target, x[0], jnp.arange(250))
+    whole = value_of(x[0], jnp.arange(250))
     assert np.mean(called.values) == pytest.approx(float(whole) * 100 / 250, rel=0.05)
 
 
@@ -101,15 +105,16 @@ def test_svgd_has_half_of_its_kernels_gradient():
     found = published_bnn.svgd(target, key, 5, 0.1, Sizes(iterations=1))
     key_start, key = jax.random.split(key)
     x = np.sqrt(0.5) * jax.random.normal(key_start, (5, target.dim))
-    score, _ = published_bnn._score(target, jax.random.fold_in(key, 0), Flock(x, jnp.zeros_like(x)))
-    h = float(median_bandwidth(x))
+    flock = Flock(x, jnp.zeros_like(x))
+    score, _ = jax.jit(partial(published_bnn._score, target))(jax.random.fold_in(key, 0), flock)
+    h = float(jax.jit(median_bandwidth)(x))
 
     def kernel(a: Array, b: Array) -> Array:
         return jnp.exp(-jnp.sum((a - b) ** 2) / h)
 
     def direction(b: Array) -> Array:
-        pulls = [kernel(a, b) * s + 0.5 * jax.grad(kernel)(a, b) for a, s in zip(x, score, strict=True)]
-        return jnp.mean(jnp.stack(pulls), axis=0)
+        pull = lambda a, s: kernel(a, b) * s + 0.5 * jax.grad(kernel)(a, b)  # noqa: E731
+        return jnp.mean(jax.vmap(pull)(x, score), axis=0)
 
-    expected = x + 0.1 * jnp.stack([direction(b) for b in x])
+    expected = x + 0.1 * jax.jit(jax.vmap(direction))(x)
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-8)

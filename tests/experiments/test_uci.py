@@ -12,6 +12,8 @@ from pgps.experiments.bnn_tables import METHODS
 from pgps.experiments.uci import corrected_parts, published_parts
 from pgps.targets import Dataset, load_table, partition
 
+pytestmark = pytest.mark.usefixtures("compiled_fast")
+
 
 def rows_of(num: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Which rows a seed's parts have."""

@@ -18,10 +18,13 @@ pytestmark = pytest.mark.filterwarnings("ignore::pgps.PGPSWarning")
     ("alpha", "beta", "low", "high"), [(0.0, 1.0, 0.15, 0.35), (1.0, 0.8, 0.42, 0.51)], ids=["A", "B"]
 )
 def test_mode_discovery(alpha, beta, low, high):
-    """Figure 3 (a): without shrinkage half of the right mode is found, with it nearly all (truth: 0.4993)."""
+    """Figure 3 (a): without shrinkage half of the right mode is found, with it nearly all (truth: 0.4993).
+
+    The share of 2,000 particles has an error of 0.011 at most: the published values, give or take 3, are within bounds.
+    """
     target, initial = pgps.targets.mode_discovery()
     method = pgps.paper(alpha, beta, psi=0.05)
-    result = pgps.sample(target, initial, key=jax.random.key(0), num_particles=5000, method=method)
+    result = pgps.sample(target, initial, key=jax.random.key(0), num_particles=2000, method=method)
     assert result.status == pgps.Status.COMPLETED
     assert low < np.mean(result.particles > 5) < high
 

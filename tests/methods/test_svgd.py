@@ -14,11 +14,12 @@ from pgps.methods import SVGD, svgd
 KEY = jax.random.key(6)
 
 
-def stein_by_autodiff(x: Array, h: float) -> np.ndarray:
+@jax.jit
+def stein_by_autodiff(x: Array, h: float) -> Array:
     """phi(x_i) = mean_j [k(x_j, x_i) grad ln p(x_j) + grad_{x_j} k(x_j, x_i)], pair by pair."""
     kernel = lambda a, b: jnp.exp(-jnp.sum((a - b) ** 2) / h)  # noqa: E731
     pair = lambda a, b: kernel(a, b) * jax.grad(bumpy)(a) + jax.grad(kernel)(a, b)  # noqa: E731
-    return np.asarray(jax.vmap(lambda b: jnp.mean(jax.vmap(lambda a: pair(a, b))(x), axis=0))(x))
+    return jax.vmap(lambda b: jnp.mean(jax.vmap(lambda a: pair(a, b))(x), axis=0))(x)
 
 
 def lower_median_of_squares(x: np.ndarray) -> float:
