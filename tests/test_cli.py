@@ -151,7 +151,7 @@ def test_an_option_of_sample_that_is_wrong(capsys, options, words):
         ("unparsable.py:f", ["unparsable.py", "SyntaxError", "line 1"]),
         ("exits.py:f", ["exits.py", "SystemExit", "3"]),
         ("target.py:missing", ["'missing'", "logdensity", "vector"]),
-        ("target.py:CONSTANT", ["'CONSTANT'", "is 3"]),
+        ("target.py:CONSTANT", ["target.py:CONSTANT", "is 3"]),
         ("target.py:vector", ["target.py:vector", "scalar", "float32[2]"]),
         ("target.py:fails", ["target.py:fails", "first line"]),
         ("target.py:nowhere", ["target.py:nowhere", "nan", "300 particles"]),
@@ -224,7 +224,7 @@ def test_sample_writes_the_next_free_folder_and_says_where(capsys):
     assert captured.err == ""
     assert list(Path("runs/sample-1").iterdir()) == []
     files = {path.name for path in Path("runs/sample-2").iterdir()}
-    assert files == {"report.html", "result.json", "particles.npz", "marginals.png", "frames.npz"}
+    assert files == {"report.html", "result.json", "particles.npz", "marginals.png", "frames.npz", "config.toml"}
 
     result = pgps.load("runs/sample-2")
     assert result.particles.shape == (300, 2)

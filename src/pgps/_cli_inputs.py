@@ -15,6 +15,8 @@ from types import ModuleType
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+from jaxtyping import PyTree
 
 from pgps import recipes, storage
 from pgps.checkpoint import Checkpoint
@@ -164,8 +166,8 @@ def make_method(method: str, given: dict[str, Any]) -> PGPS:
         return recipe(**given)
 
 
-def make_law(text: str, shape: tuple[int, ...]) -> AbstractLaw:
-    """An initial law, as in `normal:0,3` or `uniform:-1,1`."""
+def make_law(text: str, particle: PyTree) -> AbstractLaw:
+    """An initial law, as in `normal:0,3` or `uniform:-1,1`: the same for every number of a particle like this one."""
     kind, _, numbers = text.partition(":")
     try:
         first, second = (float(number) for number in numbers.split(","))
@@ -173,7 +175,9 @@ def make_law(text: str, shape: tuple[int, ...]) -> AbstractLaw:
     except (KeyError, ValueError):
         raise MisuseError(f"--initial must be normal:MEAN,SCALE or uniform:LOW,HIGH, got {text!r}") from None
     with misuse({name: f"--initial {text}: {name}" for name in ("mean", "scale", "low", "high")}):
-        return law(first, second, shape=shape)
+        if isinstance(particle, jax.ShapeDtypeStruct):
+            return law(first, second, shape=particle.shape)
+        return law(jax.tree.map(lambda leaf: jnp.full(leaf.shape, first), particle), second)
 
 
 def make_checkpoint(file: Path | None, every: float | None, resume: bool) -> Checkpoint | None:
@@ -189,8 +193,8 @@ def make_checkpoint(file: Path | None, every: float | None, resume: bool) -> Che
         return Checkpoint(file) if every is None else Checkpoint(file, every)
 
 
-def load_function(target: str) -> Callable:
-    """The function that `FILE.py:function` names."""
+def load_object(target: str) -> Any:
+    """The function, or the model, that `FILE.py:function` names."""
     file, _, name = target.rpartition(":")
     path = Path(file)
     if not file or not name:
@@ -204,12 +208,7 @@ def load_function(target: str) -> Callable:
         defined = [key for key, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__]
         remedy = f"it defines {', '.join(defined)}" if defined else "define it there"
         raise MisuseError(f"FILE.py:function must name a function of the file, but {file} has no {name!r}; {remedy}")
-    function = getattr(module, name)
-    if not callable(function):
-        raise MisuseError(
-            f"FILE.py:function must name a function, but {name!r} in {file} is {function!r:.60}; name another"
-        )
-    return function
+    return getattr(module, name)
 
 
 def _import_file(path: Path) -> ModuleType:

@@ -16,7 +16,9 @@ import jax
 import pgps
 from pgps import _cli_bench as bench_command
 from pgps import _cli_bnn as bnn_command
+from pgps import _cli_config as config
 from pgps import _cli_inputs as inputs
+from pgps import _cli_model as model
 from pgps import _cli_report as report_command
 from pgps import reporting
 from pgps.result import PGPSWarning, Status
@@ -26,6 +28,8 @@ _SAMPLE_EXAMPLES = """\
   pgps sample banana.py:logdensity --dim 2 --method paper --psi 0.05 --langevin-steps 10
   pgps sample banana.py:logdensity --shape 2,3 --method training-free --out runs/banana
   pgps sample banana.py:logdensity --dim 2 --checkpoint banana.checkpoint --max-seconds 3600
+  pgps sample schools.py:numpyro_model --data schools.csv
+  pgps sample --config runs/sample-1/config.toml --seed 1
 """
 _REPRODUCE_EXAMPLES = """\
   pgps reproduce --list
@@ -48,7 +52,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; returns 0, 1 if a run did not reach its end, 2 for misuse, 130 for Ctrl-C."""
     argv = list(sys.argv[1:] if argv is None else argv)
     try:
-        args = _parser().parse_args(argv, argparse.Namespace(asked=shlex.join(["pgps", *argv])))
+        parser, asked = _parser(), shlex.join(["pgps", *argv])
+        if argv[:1] == ["sample"]:
+            argv[1:] = config.expanded(_commands(parser)["sample"], argv[1:])
+        args = parser.parse_args(argv, argparse.Namespace(asked=asked))
         return args.command(args)
     except inputs.MisuseError as error:
         print(f"pgps: error: {error}", file=sys.stderr)
@@ -56,6 +63,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("pgps: interrupted", file=sys.stderr)
         return 130
+
+
+def _commands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    [commands] = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    return dict(commands.choices)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -72,7 +84,7 @@ def _parser() -> argparse.ArgumentParser:
     sample = commands.add_parser(
         "sample", help="sample a density of your own", description=_sample.__doc__, epilog=epilog, **layout
     )
-    sample.set_defaults(command=_sample)
+    sample.set_defaults(command=partial(_sample, sample))
     _add_sample_options(sample)
 
     reproduce = commands.add_parser(
@@ -151,16 +163,24 @@ def _add_reproduce_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_sample_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "target", metavar="FILE.py:function", help="a function of one particle that returns its log-density"
+    target_help = (
+        "a function of one particle that returns its log-density; without --dim and --shape a NumPyro model, a PyMC "
+        "model, or a function that is declared to return a pymc.Model"
     )
-    shape = parser.add_mutually_exclusive_group(required=True)
+    parser.add_argument("target", metavar="FILE.py:function", help=target_help)
+    config.add_option(parser)
+    data_help = "data for the function or model, by name: CSV with a header, NPZ or JSON"
+    parser.add_argument("--data", type=Path, metavar="FILE", help=data_help)
+    shape = parser.add_mutually_exclusive_group()
     shape.add_argument(
         "--dim", type=inputs.whole(1, inputs.LARGEST), metavar="D", help="a particle is a vector of D numbers"
     )
     shape.add_argument("--shape", type=inputs.shape, metavar="2,3", help="a particle is an array of this shape")
-    law_help = "where particles start: normal:MEAN,SCALE or uniform:LOW,HIGH (default: %(default)s)"
-    parser.add_argument("--initial", default="normal:0,1", metavar="LAW", help=law_help)
+    law_help = (
+        "where particles start: normal:MEAN,SCALE or uniform:LOW,HIGH, for a model in unconstrained coordinates "
+        "(default: normal:0,1; for a model its prior, or a Gaussian around a quick fit)"
+    )
+    parser.add_argument("--initial", metavar="LAW", help=law_help)
     num_particles = inspect.signature(pgps.sample).parameters["num_particles"].default
     particles_help = f"how many particles (default: {num_particles})"
     parser.add_argument(
@@ -213,12 +233,13 @@ def _demo(args: argparse.Namespace) -> int:
     return _exit_code(*figure.runs.values())
 
 
-def _sample(args: argparse.Namespace) -> int:
-    """Sample the log-density that a function in a Python file computes, and write a report."""
+def _sample(parser: argparse.ArgumentParser, args: argparse.Namespace) -> int:
+    """Sample the log-density that a function in a Python file computes, or a model, and write a report."""
     _check_before_running(args)
     method = inputs.make_method(args.method, {name: getattr(args, name) for name in inputs.OPTIONS if name in args})
-    initial = inputs.make_law(args.initial, args.shape or (args.dim,))
-    logdensity_fn = inputs.load_function(args.target)
+    shape, key = args.shape or (args.dim and (args.dim,)), jax.random.key(args.seed)
+    with _doubts_kept_for_later():
+        target = model.load_target(args.target, shape, args.initial, args.data, key)
     chosen = {"num_particles": args.num_particles} if "num_particles" in args else {}
     names = {
         "logdensity_fn": args.target,
@@ -230,20 +251,22 @@ def _sample(args: argparse.Namespace) -> int:
     recorder = report_command.recorder(args.frames, method)
     with inputs.misuse(names), _doubts_kept_for_later():
         result = pgps.sample(
-            logdensity_fn,
-            initial,
-            key=jax.random.key(args.seed),
+            target.logdensity_fn,
+            target.initial,
+            key=key,
             method=method,
             progress=_progress(args),
-            callback=recorder,
+            callback=target.watched(recorder),
             checkpoint=checkpoint,
             max_evaluations=args.max_evaluations,
             max_seconds=args.max_seconds,
             **chosen,
         )
+        result = target.constrained(result)
     folder = args.out or inputs.next_free("sample")
     with inputs.writing(folder):
         report = reporting.save_run(result, folder, args.asked, recorder and recorder.recording())
+        config.write(folder, parser, args)
     if args.quiet:
         _print_doubts(result.warnings)
     else:

@@ -30,9 +30,11 @@ _ROUNDS = 6
 # A function is used if it explains this share of the variance of ln score^2; by chance it would explain up to 4 / N.
 _LEAST_SHARE = 0.05
 _CHANCE = 12.0
-# Widths vary by exp of this at the most, and distances count up to so many widths.
-_WIDEST = 10.0
+# Coordinates count up to so many standard deviations from the middle, and distances up to so many widths: a few
+# particles far out should not decide.
 _FARTHEST = 4.0
+# Middle and spread of a coordinate are those of so many particles.
+_SORTED = 256
 
 
 class Widths(NamedTuple):
@@ -40,16 +42,21 @@ class Widths(NamedTuple):
 
     base: Float[Array, " dim"]
     center: Float[Array, " dim"]
+    scale: Float[Array, " dim"]
     directions: Float[Array, "dim rank"]
     slopes: Float[Array, "rank dim"]
 
     def places(self, particles: Float[Array, "n dim"]) -> Float[Array, "n rank"]:
         """z(x)."""
-        return (particles - self.center) @ self.directions
+        return self.standardise(particles) @ self.directions
+
+    def standardise(self, particles: Float[Array, "n dim"]) -> Float[Array, "n dim"]:
+        """Coordinates in standard deviations from the middle."""
+        return jnp.clip((particles - self.center) / self.scale, -_FARTHEST, _FARTHEST)
 
     def at(self, places: Float[Array, "n rank"]) -> Float[Array, "n dim"]:
         """The widths at a place z."""
-        return self.base * jnp.exp(jnp.clip(places @ self.slopes, -_WIDEST, _WIDEST))
+        return self.base * jnp.exp(places @ self.slopes)
 
     def draw(self, key: Array, particles: Float[Array, "n dim"]) -> Float[Array, "n rank"]:
         """zeta, for a move from each particle."""
@@ -67,8 +74,8 @@ class Widths(NamedTuple):
 def unit_widths(population: Population) -> Widths:
     """Widths of 1, everywhere and in each coordinate."""
     dim, dtype = population.particles.shape[1], population.particles.dtype
-    zeros = jnp.zeros((_RANK, dim), dtype)
-    return Widths(jnp.ones(dim, dtype), jnp.zeros(dim, dtype), zeros.T, zeros)
+    ones, zeros = jnp.ones(dim, dtype), jnp.zeros((_RANK, dim), dtype)
+    return Widths(ones, zeros[0], ones, zeros.T, zeros)
 
 
 def uniform_widths(population: Population) -> Widths:
@@ -79,9 +86,10 @@ def uniform_widths(population: Population) -> Widths:
 
 def local_widths(key: Array, population: Population) -> Widths:
     """Widths that vary from place to place, where the scores tell that they do."""
-    particles, spread = population.particles, jnp.std(population.particles, axis=0)
-    center, scale = jnp.mean(particles, axis=0), jnp.where(spread > 0, spread, 1.0)
-    standard = (particles - center) / scale
+    center, scale = _middle_and_spread(population.particles)
+    unit = unit_widths(population)._replace(center=center, scale=scale)
+    standard = unit.standardise(population.particles)
+    standard = standard - jnp.mean(standard, axis=0)
     # The floor keeps a score of 0 from counting for everything.
     sizes = (scale * population.score) ** 2
     left = jnp.log(jnp.maximum(sizes, 1e-12 * jnp.mean(sizes, axis=0) + jnp.finfo(sizes.dtype).tiny))
@@ -90,11 +98,19 @@ def local_widths(key: Array, population: Population) -> Widths:
     functions = []
     for k in range(_RANK):
         direction, slopes = _function(jax.random.fold_in(key, k), standard, left)
-        functions.append((direction / scale, slopes))
+        functions.append((direction, slopes))
         left = left + 2 * (standard @ direction)[:, None] * slopes
     directions, slopes = (jnp.stack(parts) for parts in zip(*functions, strict=True))
-    widths = Widths(jnp.ones_like(center), center, directions.T, slopes)
+    widths = unit._replace(directions=directions.T, slopes=slopes)
     return widths._replace(base=_base(population, widths))
+
+
+def _middle_and_spread(values: Float[Array, "n k"]) -> tuple[Float[Array, " k"], Float[Array, " k"]]:
+    """Median, and the standard deviation of a Gaussian with the same quartiles; 1 where that would be 0."""
+    some = values[:: max(1, len(values) // _SORTED)]
+    low, middle, high = jnp.quantile(some, jnp.array([0.25, 0.5, 0.75], some.dtype), axis=0)
+    spread = (high - low) / (2 * special.ndtri(0.75))
+    return middle, jnp.where(spread > 0, spread, 1.0)
 
 
 def _function(
@@ -155,7 +171,13 @@ def width_spread(population: Population, widths: Widths) -> Scalar:
 
 
 def places_covered(before: Population, after: Population, widths: Widths) -> Scalar:
-    """The same for the slowest of the functions z, along which the width varies; infinite if there are none."""
+    """The same for the slowest of the functions z, along which the width varies; infinite if there are none.
+
+    By the median distance, since in heavy tails a few particles far out would decide.
+    """
     start, end = widths.places(before.particles), widths.places(after.particles)
-    variances = jnp.var(start, axis=0)
-    return jnp.min(jnp.where(variances > 0, 0.5 * jnp.mean((end - start) ** 2, axis=0) / variances, jnp.inf))
+    _, spread = _middle_and_spread(start)
+    # Independent draws are this far apart in the median, in standard deviations.
+    usual = math.sqrt(2) * special.ndtri(0.75)
+    shares = (jnp.median(jnp.abs(end - start), axis=0) / (usual * spread)) ** 2
+    return jnp.min(jnp.where(jnp.any(widths.slopes != 0, axis=1), shares, jnp.inf))
