@@ -18,7 +18,7 @@ demo: .venv/.demo  ## the paper's Figure 1: both modes found by PGPS, one missed
 	@$(BIN)/pgps demo $(ARGS)
 
 test: .venv/.test  ## run the tests; one file: make test ARGS=tests/paths
-	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --max-worker-restart 0 $(ARGS)
+	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 0 $(ARGS)
 
 lint: .venv/.dev  ## check style and formatting
 	@$(BIN)/ruff check .

@@ -27,28 +27,30 @@ def pytest_configure(config: pytest.Config) -> None:
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 
+# Files that take longest come first, so that no worker waits for another at the end.
+SLOWEST = ("test_uci.py", "test_readme.py", "test_exact.py", "test_figures.py", "test_sample.py", "test_resume.py")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Order the files; with `--no-loadscope-reorder` workers take them as they come."""
+    items.sort(key=lambda item: item.path.name not in SLOWEST)
+
+
 @pytest.fixture(scope="module", autouse=True)
-def _programs_of_one_file() -> Iterator[None]:
-    """Compiled programs are dropped after each file.
+def _programs_of_one_file(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Programs are compiled without LLVM's optimisations, in two thirds of the time, and dropped after each file.
 
-    Each one holds memory maps, of which Linux allows a process 65,530 (vm.max_map_count): a worker that kept them all
-    would end in a segmentation fault inside the compiler.
+    A file that has `OPTIMISED = True` is compiled as a user's programs are, since it asks for bits or speed, or since
+    it runs longer than it compiles. Each program holds memory maps, of which Linux allows a process 65,530
+    (vm.max_map_count): a worker that kept them all would end in a segmentation fault inside the compiler.
     """
-    yield
-    jax.clear_caches()
-
-
-@pytest.fixture(scope="module")
-def compiled_fast() -> Iterator[None]:
-    """The programs of one file, and of its subprocesses, are compiled without LLVM's optimisations: twice as fast.
-
-    For files that ask whether something runs, and what it writes. What asks for bits is compiled as a user's is.
-    """
+    fast = not getattr(request.module, "OPTIMISED", False)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "true")
-        jax.config.update("jax_disable_most_optimizations", True)
+        patch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", str(fast).lower())
+        jax.config.update("jax_disable_most_optimizations", fast)
         yield
         jax.config.update("jax_disable_most_optimizations", False)
+    jax.clear_caches()
 
 
 @pytest.fixture

@@ -42,7 +42,7 @@ def test_pilots_choose_by_the_target():
 
 def test_where_no_pilot_completes_the_first_path_is_taken():
     method = pgps.exact(field=fields.Zero(), trainer=trainers.NoTraining(), max_steps=1)
-    with pytest.warns(pgps.PGPSWarning):
+    with pytest.warns(pgps.PGPSWarning, match="no pilot run completed"):
         chosen = tuning.tune_path(
             lambda x: -50.0 * jnp.sum((x - 3) ** 2), pgps.Normal(shape=(2,)), key=KEY, num_particles=20, method=method
         )

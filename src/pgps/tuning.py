@@ -6,6 +6,7 @@ the fewest gradients for a given error: error^2 times gradients is the least.
 """
 
 import math
+import warnings
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -18,7 +19,7 @@ from pgps.initial import AbstractLaw
 from pgps.methods.pgps import PGPS
 from pgps.paths import LogWeightedShrinkage
 from pgps.recipes import exact
-from pgps.result import Status
+from pgps.result import PGPSWarning, Status
 from pgps.sample import sample_many
 
 CANDIDATES = ((1.0, 0.3), (1.0, 0.6), (1.0, 1.0), (0.0, 1.0))
@@ -86,9 +87,11 @@ def tune_path(
     for path in paths:
         following = eqx.tree_at(lambda method: method.path, method, path)
         keys = jax.random.split(key, num_runs)
-        results = sample_many(
-            logdensity_fn, initial, keys=keys, num_particles=num_particles, method=following, progress=False
-        )
+        with warnings.catch_warnings(action="ignore", category=PGPSWarning):
+            # Few particles leave doubts; what they are for is the choice.
+            results = sample_many(
+                logdensity_fn, initial, keys=keys, num_particles=num_particles, method=following, progress=False
+            )
         if all(result.status == Status.COMPLETED for result in results):
             evidences = [result.log_evidence or 0.0 for result in results]
             errors = [result.log_evidence_error or math.inf for result in results]
@@ -96,6 +99,7 @@ def tune_path(
             mean, error = _combined(evidences, errors)
             pilots.append(Pilot(path.alpha, path.beta, mean, error, int(gradients)))
     if not pilots:
+        warnings.warn("no pilot run completed, so that the first path is taken unseen", PGPSWarning, stacklevel=2)
         return PathTuning(paths[0], ())
     best = choose(pilots)
     return PathTuning(LogWeightedShrinkage(best.alpha, best.beta, method.path.center), tuple(pilots))

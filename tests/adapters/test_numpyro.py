@@ -18,7 +18,6 @@ numpyro: Any = pytest.importorskip("numpyro")
 dist: Any = pytest.importorskip("numpyro.distributions")
 infer: Any = pytest.importorskip("numpyro.infer")
 
-pytestmark = pytest.mark.usefixtures("compiled_fast")
 
 # pyright: reportArgumentType=false, reportCallIssue=false
 

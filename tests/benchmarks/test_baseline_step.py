@@ -9,8 +9,6 @@ from pgps.benchmarks import baseline_step
 from pgps.benchmarks.timing import milliseconds
 from pgps.cli import main
 
-pytestmark = pytest.mark.usefixtures("compiled_fast")
-
 
 def test_smoke(tmp_path, capsys):
     argv = ["bench", "baseline-step", "--preset", "smoke", "--repeats", "1", "--out", str(tmp_path / "out")]

@@ -2,11 +2,7 @@
 
 import json
 
-import pytest
-
 from pgps.benchmarks import bnn_step
-
-pytestmark = pytest.mark.usefixtures("compiled_fast")
 
 
 def test_smoke_without_torch(monkeypatch, tmp_path):

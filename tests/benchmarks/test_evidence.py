@@ -13,8 +13,6 @@ from pgps.benchmarks import evidence, evidence_cases, evidence_page, peers
 from pgps.cli import main
 from pgps.initial import Normal
 
-pytestmark = pytest.mark.usefixtures("compiled_fast")
-
 
 def row(error, bar=None, gradients=100, **changes):
     plain = {

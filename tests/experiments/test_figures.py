@@ -10,8 +10,6 @@ from pgps.cli import main
 from pgps.experiments import EXPERIMENTS, Record, figure3, figure4
 from pgps.experiments.figure1 import Figure1
 
-pytestmark = pytest.mark.usefixtures("compiled_fast")
-
 
 @pytest.mark.parametrize("name", ["fig1", "fig2", "fig3-mode", "fig4", "fig5"])
 def test_smoke(name: str, tmp_path, capsys):

@@ -14,8 +14,6 @@ from pgps.density import Population
 from pgps.fields import MLP, AbstractField, Affine, Selection, Zero
 from pgps.fields.mlp import Layer, MLPParameters
 
-pytestmark = pytest.mark.usefixtures("compiled_fast")
-
 DIM = 4
 T = 0.3
 

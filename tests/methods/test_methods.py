@@ -13,8 +13,6 @@ from helpers import METHODS, HostDensity
 from pgps import methods
 from pgps.density import Problem
 
-pytestmark = pytest.mark.usefixtures("compiled_fast")
-
 
 def skewed(x):
     return -0.5 * jnp.sum((x - jnp.array([1.0, -2.0])) ** 2 / jnp.array([0.5, 2.0]))

@@ -19,8 +19,6 @@ from pgps.methods import Langevin
 from pgps.result import Result
 from pgps.targets import BNN, AbstractLikelihood, Bernoulli, Categorical, Gaussian, bnn, perceptron, standardise
 
-pytestmark = pytest.mark.usefixtures("compiled_fast")
-
 NUM_ROWS, SCALE, NOISE = 23, 0.7, 0.4
 ROWS = np.random.default_rng(1).standard_normal((NUM_ROWS, 3))
 CLASSES = np.arange(NUM_ROWS) % 3

@@ -40,7 +40,7 @@ from pgps.trainers import (
 )
 from pgps.trainers.residual import evaluate_field
 
-pytestmark = pytest.mark.usefixtures("compiled_fast", "x64")
+pytestmark = pytest.mark.usefixtures("x64")
 
 T = 0.4
 KEY = jax.random.key(0)
