@@ -25,7 +25,8 @@ class Adjustment(NamedTuple):
         evaluations: What they cost.
         acceptance: The mean probability with which they were accepted; 1 where nothing is ever rejected.
         faults: Proposals, summed over particles, that were refused since the density is nan there.
-        covered: How far particles moved: their mean squared distance, as a share of that between independent ones.
+        covered: How far particles moved: their mean squared distance, as a share of that between independent ones; less
+            if they covered less of the way between narrow and wide parts.
         width_spread: By what factor the density's local width varies between particles.
         kept: What `replay` needs to make such moves again.
     """

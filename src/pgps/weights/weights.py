@@ -22,8 +22,9 @@ from pgps.weights.resampling import systematic
 
 
 def effective_sample_size(log_weights: Float[Array, " n"]) -> Scalar:
-    """(sum_i w_i)^2 / sum_i w_i^2."""
-    return jnp.exp(2 * jax.nn.logsumexp(log_weights) - jax.nn.logsumexp(2 * log_weights))
+    """(sum_i w_i)^2 / sum_i w_i^2, which rounding does not lift above their number."""
+    ess = jnp.exp(2 * jax.nn.logsumexp(log_weights) - jax.nn.logsumexp(2 * log_weights))
+    return jnp.minimum(ess, len(log_weights))
 
 
 class Weights(eqx.Module):
