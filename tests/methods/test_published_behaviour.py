@@ -9,6 +9,7 @@ import pytest
 
 import pgps
 
+OPTIMISED = True
 SEEDS = range(2)
 # The published settings stop training short of its threshold at many steps, and say so here.
 pytestmark = pytest.mark.filterwarnings("ignore::pgps.PGPSWarning")
