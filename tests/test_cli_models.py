@@ -40,7 +40,7 @@ def folder(tmp_path, monkeypatch):
     (tmp_path / "file.py").write_text(FILE)
     (tmp_path / "rows.csv").write_text("y,sd\n1.0,1\n2.0,2\n4.0,1\n")
     (tmp_path / "rows.json").write_text(json.dumps(ROWS))
-    np.savez(tmp_path / "rows.npz", **{name: np.array(values) for name, values in ROWS.items()})
+    np.savez(tmp_path / "rows.npz", y=np.array(ROWS["y"]), sd=np.array(ROWS["sd"]))
     monkeypatch.chdir(tmp_path)
     yield tmp_path
     for name in [name for name in sys.modules if name.startswith("pgps_target_")]:
