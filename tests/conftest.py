@@ -51,9 +51,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _programs_of_one_file(request: pytest.FixtureRequest) -> Iterator[None]:
     """Programs are compiled without LLVM's optimisations, and dropped after each file.
 
-    A file that has `OPTIMISED = True` is compiled with them, since it runs longer than it compiles. Each program holds
-    memory maps, of which Linux allows a process 65,530 (vm.max_map_count): a worker that kept them all would end in a
-    segmentation fault inside the compiler.
+    A file that has `OPTIMISED = True` is compiled with them, since it runs longer than it compiles, or compares bits of
+    two programs. Each program holds memory maps, of which Linux allows a process 65,530 (vm.max_map_count): a worker
+    that kept them all would end in a segmentation fault inside the compiler.
     """
     fast = not getattr(request.module, "OPTIMISED", False)
     with pytest.MonkeyPatch.context() as patch:

@@ -13,6 +13,8 @@ from pgps.adjustments import MALA
 from pgps.methods import Langevin, TemperedSMC
 from pgps.targets import GaussianMixture
 
+# Single runs and many are two programs, whose bits are compared.
+OPTIMISED = True
 KEYS = jax.random.split(jax.random.key(3), 3)
 STANDARD = pgps.Normal(shape=(2,))
 METHODS = {
