@@ -185,3 +185,8 @@ def test_data_that_are_wrong(name: str, text: str, word: str, capsys):
 def test_objects_in_an_archive_are_not_unpickled(capsys):
     np.savez("a.npz", y=np.array([{"a": 1}], dtype=object))
     assert "cannot be read" in misuse("sample file.py:line --dim 1 --data a.npz", capsys)
+
+
+def test_a_truncated_archive(capsys):
+    Path("a.npz").write_bytes(Path("rows.npz").read_bytes()[:60])
+    assert "cannot be read" in misuse("sample file.py:line --dim 1 --data a.npz", capsys)

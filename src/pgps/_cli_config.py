@@ -63,8 +63,9 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        reason = " ".join(str(error).split())
-        raise inputs.MisuseError(f"--config {path} cannot be read ({reason:.200}); check the file") from error
+        raise inputs.MisuseError(
+            f"--config {path} cannot be read ({inputs.first_line(error)}); check the file"
+        ) from error
 
 
 def _flags(parser: argparse.ArgumentParser) -> dict[str, argparse.Action]:

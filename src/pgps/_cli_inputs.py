@@ -74,7 +74,7 @@ def misuse(names: dict[str, str]) -> Iterator[None]:
     try:
         yield
     except (TypeError, ValueError, OverflowError, FileExistsError) as error:
-        name, _, rest = _first_line(error).partition(" ")
+        name, _, rest = first_line(error).partition(" ")
         raise MisuseError(f"{names.get(name, name)} {rest}") from error
     except jax.errors.JaxRuntimeError as error:
         lines = str(error).strip().splitlines()
@@ -89,10 +89,11 @@ def writing(out: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise MisuseError(f"--out {out} cannot be written ({_first_line(error)}); choose another folder") from error
+        raise MisuseError(f"--out {out} cannot be written ({first_line(error)}); choose another folder") from error
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
+    """What an error says, in one line."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
@@ -224,7 +225,7 @@ def _import_file(path: Path) -> ModuleType:
     except (Exception, SystemExit) as error:
         del sys.modules[spec.name]
         raise MisuseError(
-            f"{path} cannot be imported ({type(error).__name__}: {_first_line(error)}); fix the file"
+            f"{path} cannot be imported ({type(error).__name__}: {first_line(error)}); fix the file"
         ) from error
     finally:
         sys.path.pop(0)

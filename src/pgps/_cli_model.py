@@ -3,6 +3,7 @@
 import csv
 import inspect
 import json
+import zipfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -120,9 +121,10 @@ def load_data(path: Path) -> dict[str, np.ndarray]:
         raise inputs.MisuseError(f"--data must name a file that exists, but {path} is none; check the path")
     try:
         arrays = readers[path.suffix](path)
-    except (OSError, ValueError, EOFError, KeyError, csv.Error) as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise inputs.MisuseError(f"--data {path} cannot be read ({reason:.200}); check the file") from error
+    except (OSError, ValueError, EOFError, csv.Error, zipfile.BadZipFile) as error:
+        raise inputs.MisuseError(
+            f"--data {path} cannot be read ({inputs.first_line(error)}); check the file"
+        ) from error
     for name, array in arrays.items():
         if not np.issubdtype(array.dtype, np.number) and array.dtype != bool:
             raise inputs.MisuseError(f"--data {path}: {name!r} must be numbers, got {array.dtype}; encode it")
@@ -155,7 +157,7 @@ def _numbers(name: str, cells: tuple[str, ...]) -> np.ndarray:
 
 
 def _read_npz(path: Path) -> dict[str, np.ndarray]:
-    with np.load(path, allow_pickle=False) as archive:
+    with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
         if not hasattr(archive, "files"):
             raise ValueError("it holds one array without a name")
         return {name: archive[name] for name in archive.files}

@@ -2,7 +2,6 @@
 
 import argparse
 import contextlib
-import inspect
 import shlex
 import sys
 import warnings
@@ -18,25 +17,17 @@ from pgps import _cli_bench as bench_command
 from pgps import _cli_bnn as bnn_command
 from pgps import _cli_config as config
 from pgps import _cli_inputs as inputs
-from pgps import _cli_model as model
 from pgps import _cli_report as report_command
+from pgps import _cli_sample as sample_command
 from pgps import reporting
 from pgps.result import PGPSWarning, Status
 
-_SAMPLE_EXAMPLES = """\
-  pgps sample banana.py:logdensity --dim 2 --initial normal:0,3
-  pgps sample banana.py:logdensity --dim 2 --method paper --psi 0.05 --langevin-steps 10
-  pgps sample banana.py:logdensity --shape 2,3 --method training-free --out runs/banana
-  pgps sample banana.py:logdensity --dim 2 --checkpoint banana.checkpoint --max-seconds 3600
-  pgps sample schools.py:numpyro_model --data schools.csv
-  pgps sample --config runs/sample-1/config.toml --seed 1
-"""
 _REPRODUCE_EXAMPLES = """\
   pgps reproduce --list
   pgps reproduce fig4 --preset smoke
   pgps reproduce all --preset paper --out results/reproduction
 """
-_EXAMPLES = f"examples:\n  pgps demo\n{_SAMPLE_EXAMPLES}{report_command.EXAMPLES}{_REPRODUCE_EXAMPLES}"
+_EXAMPLES = f"examples:\n  pgps demo\n{sample_command.EXAMPLES}{report_command.EXAMPLES}{_REPRODUCE_EXAMPLES}"
 _EXAMPLES += "  pgps bench training-step\n"
 
 
@@ -80,12 +71,12 @@ def _parser() -> argparse.ArgumentParser:
     demo = commands.add_parser("demo", help="make the paper's Figure 1", description=_demo.__doc__, **layout)
     demo.set_defaults(command=_demo)
 
-    epilog = f"examples:\n{_SAMPLE_EXAMPLES}"
+    epilog = f"examples:\n{sample_command.EXAMPLES}"
     sample = commands.add_parser(
-        "sample", help="sample a density of your own", description=_sample.__doc__, epilog=epilog, **layout
+        "sample", help="sample a density of your own", description=sample_command.run.__doc__, epilog=epilog, **layout
     )
-    sample.set_defaults(command=partial(_sample, sample))
-    _add_sample_options(sample)
+    sample.set_defaults(command=_sample, parser=sample)
+    sample_command.add_options(sample)
 
     reproduce = commands.add_parser(
         "reproduce",
@@ -129,10 +120,6 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-# An option that is left out is not passed on, so that defaults are stated once, in the library.
-_UNSET: dict[str, Any] = {"default": argparse.SUPPRESS}
-
-
 def _add_common_options(parser: argparse.ArgumentParser, seed_remark: str) -> None:
     group = parser.add_argument_group("common options")
     seed_help = f"random seed (default: %(default)s){seed_remark}"
@@ -162,56 +149,6 @@ def _add_reproduce_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quiet", action="store_true", help="print the paths of the reports and no more")
 
 
-def _add_sample_options(parser: argparse.ArgumentParser) -> None:
-    target_help = (
-        "a function of one particle that returns its log-density; without --dim and --shape a NumPyro model, a PyMC "
-        "model, or a function that is declared to return a pymc.Model"
-    )
-    parser.add_argument("target", metavar="FILE.py:function", help=target_help)
-    config.add_option(parser)
-    data_help = "data for the function or model, by name: CSV with a header, NPZ or JSON"
-    parser.add_argument("--data", type=Path, metavar="FILE", help=data_help)
-    shape = parser.add_mutually_exclusive_group()
-    shape.add_argument(
-        "--dim", type=inputs.whole(1, inputs.LARGEST), metavar="D", help="a particle is a vector of D numbers"
-    )
-    shape.add_argument("--shape", type=inputs.shape, metavar="2,3", help="a particle is an array of this shape")
-    law_help = (
-        "where particles start: normal:MEAN,SCALE or uniform:LOW,HIGH, for a model in unconstrained coordinates "
-        "(default: normal:0,1; for a model its prior, or a Gaussian around a quick fit)"
-    )
-    parser.add_argument("--initial", metavar="LAW", help=law_help)
-    num_particles = inspect.signature(pgps.sample).parameters["num_particles"].default
-    particles_help = f"how many particles (default: {num_particles})"
-    parser.add_argument(
-        "--particles",
-        dest="num_particles",
-        type=inputs.whole(2, inputs.LARGEST),
-        metavar="N",
-        help=particles_help,
-        **_UNSET,
-    )
-    parser.add_argument("--method", choices=inputs.METHODS, default="exact", help="(default: %(default)s)")
-    report_command.add_frames_option(parser)
-    _add_limit_options(parser.add_argument_group("checkpoint and limits"))
-    group = parser.add_argument_group("options of the method, with the default of each method that has them")
-    for name, (flag, kind, text) in inputs.OPTIONS.items():
-        metavar, option_help = kind.__name__.upper(), f"{text} ({inputs.option_defaults(name)})"
-        group.add_argument(flag, dest=name, type=kind, metavar=metavar, help=option_help, **_UNSET)
-
-
-def _add_limit_options(group: argparse._ArgumentGroup) -> None:
-    checkpoint_help = "keep the run in this file; if it is there, go on from it, and end with the same bits"
-    group.add_argument("--checkpoint", type=Path, metavar="FILE", help=checkpoint_help)
-    every = inspect.signature(pgps.Checkpoint).parameters["every"].default
-    every_help = f"seconds between two writes of the checkpoint (default: {every:g})"
-    group.add_argument("--checkpoint-every", type=float, metavar="SECONDS", help=every_help, **_UNSET)
-    group.add_argument("--resume", action="store_true", help="do not begin anew if the checkpoint is not there")
-    evaluations_help = "stop after so many calls of the log-density, summed over particles"
-    group.add_argument("--max-evaluations", type=inputs.whole(1), metavar="N", help=evaluations_help)
-    group.add_argument("--max-seconds", type=float, metavar="S", help="stop after so many seconds")
-
-
 def _demo(args: argparse.Namespace) -> int:
     """Make the paper's Figure 1: two modes, sampled by Langevin dynamics and by PGPS."""
     from pgps.experiments import demo
@@ -233,40 +170,10 @@ def _demo(args: argparse.Namespace) -> int:
     return _exit_code(*figure.runs.values())
 
 
-def _sample(parser: argparse.ArgumentParser, args: argparse.Namespace) -> int:
-    """Sample the log-density that a function in a Python file computes, or a model, and write a report."""
+def _sample(args: argparse.Namespace) -> int:
     _check_before_running(args)
-    method = inputs.make_method(args.method, {name: getattr(args, name) for name in inputs.OPTIONS if name in args})
-    shape, key = args.shape or (args.dim and (args.dim,)), jax.random.key(args.seed)
     with _doubts_kept_for_later():
-        target = model.load_target(args.target, shape, args.initial, args.data, key)
-    chosen = {"num_particles": args.num_particles} if "num_particles" in args else {}
-    names = {
-        "logdensity_fn": args.target,
-        "num_particles": "--particles",
-        "checkpoint": "--checkpoint",
-        "max_seconds": "--max-seconds",
-    }
-    checkpoint = inputs.make_checkpoint(args.checkpoint, getattr(args, "checkpoint_every", None), args.resume)
-    recorder = report_command.recorder(args.frames, method)
-    with inputs.misuse(names), _doubts_kept_for_later():
-        result = pgps.sample(
-            target.logdensity_fn,
-            target.initial,
-            key=key,
-            method=method,
-            progress=_progress(args),
-            callback=target.watched(recorder),
-            checkpoint=checkpoint,
-            max_evaluations=args.max_evaluations,
-            max_seconds=args.max_seconds,
-            **chosen,
-        )
-        result = target.constrained(result)
-    folder = args.out or inputs.next_free("sample")
-    with inputs.writing(folder):
-        report = reporting.save_run(result, folder, args.asked, recorder and recorder.recording())
-        config.write(folder, parser, args)
+        result, report = sample_command.run(args, _progress(args))
     if args.quiet:
         _print_doubts(result.warnings)
     else:

@@ -76,12 +76,7 @@ class Lanes(eqx.Module):
             problem = eqx.tree_at(lambda problem: problem.logdensity_fn, self.problem, eqx.combine(own, rest))
             return function(problem, key, run)
 
-        lanes = (arrays, self.keys, runs)
-        if len(self.keys) == 1:
-            # A loop of one pass would take longer to compile.
-            only = jax.tree.map(lambda leaf: leaf[0], lanes)
-            return jax.tree.map(lambda leaf: leaf[None], one(only))
-        return jax.lax.map(one, lanes)
+        return jax.lax.map(one, (arrays, self.keys, runs))
 
 
 class Options(NamedTuple):

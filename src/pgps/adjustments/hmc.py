@@ -6,6 +6,7 @@ It is accepted with log_ratio = ln p(x') - |v'|^2/2 - ln p(x) + |v|^2/2.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -36,7 +37,7 @@ def hmc_step(
     step_size: Array | float,
     num_leapfrog: Int[Array, ""] | int,
     evaluate: Evaluate,
-    log_ratio: Callable[[Population], Float[Array, " n"]] | None = None,
+    log_ratio: Callable[[Float[Array, "n dim"]], Float[Array, " n"]] | None = None,
 ) -> Move:
     """One move of every particle, which costs `num_leapfrog` gradient calls each.
 
@@ -57,7 +58,9 @@ def hmc_step(
 
     proposal, end = jax.lax.fori_loop(0, num_leapfrog, leapfrog, (population, momentum))
     gain = energy(population, momentum) - energy(proposal, end)
-    return metropolis(key_accept, population, proposal, gain if log_ratio is None else gain + log_ratio(proposal))
+    return metropolis(
+        key_accept, population, proposal, gain if log_ratio is None else gain + log_ratio(proposal.particles)
+    )
 
 
 class HMC(AbstractAdjustment):
@@ -142,7 +145,7 @@ class HMC(AbstractAdjustment):
             if not self.local:
                 return hmc_step(key_move, population, lengths * widths.base, num_leapfrog, evaluate)
             drawn = widths.draw(jax.random.fold_in(key, 0), start)
-            log_ratio = lambda proposal: widths.log_ratio(drawn, start, proposal.particles)  # noqa: E731
+            log_ratio = partial(widths.log_ratio, drawn, start)
             return hmc_step(key_move, population, lengths * widths.at(drawn), num_leapfrog, evaluate, log_ratio)
 
         return kernel
