@@ -9,6 +9,7 @@ import jax
 
 import pgps
 from pgps import _cli_config as config
+from pgps import _cli_devices as devices
 from pgps import _cli_inputs as inputs
 from pgps import _cli_model as model
 from pgps import _cli_report as report_command
@@ -20,6 +21,7 @@ EXAMPLES = """\
   pgps sample banana.py:logdensity --dim 2 --method paper --psi 0.05 --langevin-steps 10
   pgps sample banana.py:logdensity --shape 2,3 --method training-free --out runs/banana
   pgps sample banana.py:logdensity --dim 2 --checkpoint banana.checkpoint --max-seconds 3600
+  pgps sample banana.py:logdensity --dim 2 --particles 100000 --devices 4 --batch-size 5000
   pgps sample schools.py:numpyro_model --data schools.csv
   pgps sample --config runs/sample-1/config.toml --seed 1
 """
@@ -61,6 +63,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--method", choices=inputs.METHODS, default="exact", help="(default: %(default)s)")
     report_command.add_frames_option(parser)
     _add_limit_options(parser.add_argument_group("checkpoint and limits"))
+    devices.add_options(parser.add_argument_group("devices and processes"))
     group = parser.add_argument_group("options of the method, with the default of each method that has them")
     for name, (flag, kind, text) in inputs.OPTIONS.items():
         metavar, option_help = kind.__name__.upper(), f"{text} ({inputs.option_defaults(name)})"
@@ -79,8 +82,12 @@ def _add_limit_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--max-seconds", type=float, metavar="S", help="stop after so many seconds")
 
 
-def run(args: argparse.Namespace, progress: bool | None) -> tuple[Result, Path]:
-    """Sample the log-density that a function in a Python file computes, or a model, and write a report."""
+def run(args: argparse.Namespace, progress: bool | None) -> tuple[Result, Path | None]:
+    """Sample the log-density that a function in a Python file computes, or a model, and write a report.
+
+    Of several processes only the first one writes, and returns where.
+    """
+    mesh = devices.make_mesh(args)
     method = inputs.make_method(args.method, {name: getattr(args, name) for name in inputs.OPTIONS if name in args})
     shape, key = args.shape or (args.dim and (args.dim,)), jax.random.key(args.seed)
     target = model.load_target(args.target, shape, args.initial, args.data, key)
@@ -90,9 +97,10 @@ def run(args: argparse.Namespace, progress: bool | None) -> tuple[Result, Path]:
         "num_particles": "--particles",
         "checkpoint": "--checkpoint",
         "max_seconds": "--max-seconds",
+        "batch_size": "--batch-size",
     }
     checkpoint = inputs.make_checkpoint(args.checkpoint, getattr(args, "checkpoint_every", None), args.resume)
-    recorder = report_command.recorder(args.frames, method)
+    recorder = None if args.processes else report_command.recorder(args.frames, method)
     with inputs.misuse(names):
         result = pgps.sample(
             target.logdensity_fn,
@@ -104,9 +112,13 @@ def run(args: argparse.Namespace, progress: bool | None) -> tuple[Result, Path]:
             checkpoint=checkpoint,
             max_evaluations=args.max_evaluations,
             max_seconds=args.max_seconds,
+            mesh=mesh,
+            batch_size=args.batch_size,
             **chosen,
         )
         result = target.constrained(result)
+    if jax.process_index() > 0:
+        return result, None
     folder = args.out or inputs.next_free("sample")
     with inputs.writing(folder):
         report = reporting.save_run(result, folder, args.asked, recorder and recorder.recording())

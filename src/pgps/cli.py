@@ -174,6 +174,8 @@ def _sample(args: argparse.Namespace) -> int:
     _check_before_running(args)
     with _doubts_kept_for_later():
         result, report = sample_command.run(args, _progress(args))
+    if report is None:
+        return _exit_code(result)
     if args.quiet:
         _print_doubts(result.warnings)
     else:

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree, Scalar
 
 from pgps.initial import AbstractLaw
+from pgps.spread import ONE_DEVICE, Spread
 
 T = TypeVar("T")
 
@@ -107,12 +108,16 @@ class Problem(eqx.Module):
     initial: AbstractLaw
     structure: Structure
     center: Float[Array, " dim"]
+    spread: Spread = ONE_DEVICE
 
     @classmethod
-    def of(cls, logdensity_fn: Callable[[PyTree], Scalar], initial: AbstractLaw) -> "Problem":
+    def of(
+        cls, logdensity_fn: Callable[[PyTree], Scalar], initial: AbstractLaw, spread: Spread = ONE_DEVICE
+    ) -> "Problem":
         """Join a log-density and a law; the law tells the particle's structure and the centre, its mean."""
         structure = Structure.of(jax.eval_shape(initial.sample, jax.random.key(0)))
-        return cls(logdensity_fn, initial, structure, structure.ravel(initial.mean()))
+        center = structure.ravel(initial.mean())
+        return cls(logdensity_fn, initial, structure, center, spread)
 
     def log_initial(self, x: Float[Array, " dim"]) -> Scalar:
         """ln p0(x)."""
@@ -242,12 +247,12 @@ def map_particles(
     """Apply `function(x, problem)` to every particle; with a key, to an estimate of a target that offers such."""
     density = problem.logdensity_fn
     if key is None or not isinstance(density, AbstractStochasticDensity):
-        return jax.vmap(lambda x: function(x, problem))(particles)
+        return problem.spread.map(lambda x: function(x, problem), particles)
     if density.per_particle:
         keys = jax.random.split(key, len(particles))
-        return jax.vmap(lambda x, key: function(x, problem.estimated(key)))(particles, keys)
+        return problem.spread.map(lambda x, key: function(x, problem.estimated(key)), particles, keys)
     problem = problem.estimated(key)
-    return jax.vmap(lambda x: function(x, problem))(particles)
+    return problem.spread.map(lambda x: function(x, problem), particles)
 
 
 def evaluate_target(particles: Float[Array, "n dim"], problem: Problem, key: Array | None = None) -> Population:

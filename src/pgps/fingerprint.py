@@ -44,6 +44,8 @@ def fingerprint(
         "jax_enable_x64": jnp.result_type(float) == jnp.float64,
         "dim": structure.dim,
         "num_particles": num_particles,
+        "devices": problem.spread.num_devices,
+        "batch_size": problem.spread.batch_size,
         "key": {"kind": str(jax.random.key_impl(key)), "data": np.asarray(jax.random.key_data(key)).tolist()},
         "initial": describe(problem.initial),
         "method": describe(method),

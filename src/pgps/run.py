@@ -26,6 +26,7 @@ from pgps.methods.base import TRANSPORT, AbstractMethod, Row, State, Trace
 from pgps.progress import Report, progress_bar
 from pgps.result import Status
 from pgps.settings import with_arrays
+from pgps.spread import ONE_DEVICE, Spread
 
 # Steps per compiled call: at most so many, and fewer while they would take longer than the host should stay away.
 _MOST_STEPS_PER_CHUNK = 64
@@ -92,6 +93,7 @@ class Options(NamedTuple):
     """When to stop, by `time.perf_counter`."""
     checkpoint: Checkpoint | None = None
     """For a single run."""
+    spread: Spread = ONE_DEVICE
 
 
 class Driven(NamedTuple):
@@ -126,7 +128,8 @@ def drive(
     advance = partial(_advance, method, lanes, limit, options.observe)
 
     kept = None if keeper is None else _resume(keeper, begin, advance, limit)
-    with progress_bar(options.progress) as report:
+    spread = problem.spread
+    with progress_bar(options.progress if jax.process_index() == 0 else False) as report:
         if kept is None:
             kept = Kept(begin(), [], 0.0, [])
             _check_start(kept.runs.state, num_particles)
@@ -137,7 +140,8 @@ def drive(
             if keeper is not None:
                 keeper.begin(journal.kept())
         _loop(journal, advance, problem, options, report, keeper)
-    ended = [(_lane(journal.runs, i), rows) for i, rows in enumerate(journal.rows())]
+    runs = spread.gathered(journal.runs)
+    ended = [(_lane(runs, i), rows) for i, rows in enumerate(journal.rows())]
     return Driven(ended) if keeper is None else Driven(ended, kept.seconds, kept.resumed_at, keeper.failure)
 
 
@@ -169,6 +173,7 @@ def _loop(
     keeper: Keeper | None,
 ) -> None:
     """Take chunks of steps until the runs end, or have to. A chunk that has begun is always finished."""
+    spread = problem.spread
 
     def show(failed: bool = False) -> bool:
         """Tell of the last chunk; returns whether the callback lets the run go on."""
@@ -189,11 +194,13 @@ def _loop(
             count = journal.add(*advance(journal.runs, jnp.asarray(size)))
             advanced, goes_on = True, show(failed=count < size)
             now = time.perf_counter()
-            if now >= options.deadline:
+            facts = spread.agreed({"seconds": now - start, "late": now >= options.deadline, "goes_on": goes_on})
+            goes_on = bool(facts["goes_on"])
+            if facts["late"]:
                 journal.end(Status.TIME_LIMIT)
             elif keeper is not None and keeper.is_due and journal.is_running:
                 keeper.write(journal.kept())
-            size = _next_size(size, now - start) if options.callback is None else 1
+            size = _next_size(size, float(facts["seconds"])) if options.callback is None else 1
         journal.end(Status.INTERRUPTED)
         if keeper is not None and advanced:
             keeper.write(journal.kept())
@@ -225,7 +232,7 @@ def _snapshot(problem: Problem, run: Run, rows: Trace) -> Snapshot:
 @eqx.filter_jit
 def _begin(method: AbstractMethod, lanes: Lanes, num_particles: int, limit: Int[Array, ""]) -> Run:
     def begin(problem: Problem, key: Array, _: None) -> Run:
-        state = method.init(key, problem, num_particles)
+        state = _placed(method.init(key, problem, num_particles), problem.spread)
         # No weak types, which steps would not give back: they would have `_advance` compiled twice.
         state = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.result_type(leaf)), state)
         nothing = jnp.asarray(0)
@@ -250,6 +257,7 @@ def _advance(
     @eqx.filter_jit
     def step(problem: Problem, key: Array, state: State) -> tuple[State, Row]:
         state, row = method.step(jax.random.fold_in(key, state.num_steps), state, problem)
+        state = _placed(state, problem.spread)
         if observe is not None:
             row |= observe(jax.vmap(problem.structure.unravel)(state.population.particles))
         return state, jax.tree.map(jnp.asarray, row)
@@ -271,6 +279,12 @@ def _advance(
         return jax.lax.while_loop(unfinished, advance, (run, rows, jnp.asarray(0)))
 
     return lanes.map(advance_one, runs)
+
+
+def _placed(state: State, spread: Spread) -> State:
+    """The state with its particles divided over the devices, and the rest on each of them."""
+    population = spread.divided(state.population)
+    return eqx.tree_at(lambda state: state.population, spread.shared(state), population)
 
 
 def _judge(last: Run, run: Run, method: AbstractMethod, limit: Int[Array, ""]) -> Run:

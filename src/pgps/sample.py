@@ -12,6 +12,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 from jaxtyping import Array, PyTree, Scalar
 
 from pgps import _checks
@@ -26,6 +27,7 @@ from pgps.recipes import exact
 from pgps.result import PGPSWarning, Result, Status
 from pgps.run import Observe, Options, Run, Snapshot, drive
 from pgps.settings import describe
+from pgps.spread import Spread
 
 # An error of the log evidence above which it, and what hangs on it, should be doubted.
 _LARGEST_ERROR = 0.5
@@ -44,6 +46,8 @@ def sample(
     checkpoint: Checkpoint | None = None,
     max_evaluations: int | None = None,
     max_seconds: float | None = None,
+    mesh: Mesh | None = None,
+    batch_size: int | None = None,
     throw: bool = False,
 ) -> Result:
     """Sample a density that is known up to a constant.
@@ -65,11 +69,15 @@ def sample(
             often, summed over particles.
         max_seconds: Stop after the chunk of steps by which this call, compilation included, has taken so long. One
             chunk is always done, so that a run with a checkpoint gets on.
+        mesh: Devices that share the particles, as in `jax.make_mesh((4,), ("particles",))`; None has one device.
+        batch_size: How many particles the log-density is evaluated for at once on each device, to bound the memory that
+            it takes; None has all of them.
         throw: Whether to raise an error if the run does not complete, instead of returning what there is.
     """
     start = time.perf_counter()
     deadline = _check_limits(checkpoint, max_evaluations, max_seconds, start)
-    options = Options(progress, callback, observe, max_evaluations, deadline, checkpoint)
+    spread = Spread(mesh, batch_size)
+    options = Options(progress, callback, observe, max_evaluations, deadline, checkpoint, spread)
     [result] = _sample([logdensity_fn], initial, [_check_key(key)], num_particles, method, options)
     if throw and result.status != Status.COMPLETED:
         raise RuntimeError(result.warnings[0])
@@ -131,7 +139,8 @@ def _sample(
     _checks.instance(
         "method", method, AbstractMethod, "pgps.exact(), pgps.paper(), pgps.training_free() or pgps.methods"
     )
-    problem = _check_problem(functions[0], as_law(initial))
+    _check_spread(num_particles, options)
+    problem = _check_problem(functions[0], as_law(initial), options.spread)
     if options.observe is not None:
         _check_observe(options.observe, problem, num_particles)
 
@@ -224,6 +233,14 @@ def _check_limits(
     return start + max_seconds
 
 
+def _check_spread(num_particles: int, options: Options) -> None:
+    options.spread.check(num_particles)
+    processes = options.spread.num_processes
+    for name, value in (("checkpoint", options.checkpoint), ("callback", options.callback)):
+        if processes > 1 and value is not None:
+            raise ValueError(f"{name} must be None with {processes} processes, got {_checks.show(value)}; leave it out")
+
+
 def _check_observe(observe: Observe, problem: Problem, num_particles: int) -> None:
     _checks.function("observe", observe, "(particles) -> dict of scalars")
     particles = jax.eval_shape(
@@ -247,7 +264,7 @@ def _check_key(key: Any) -> Array:
     raise TypeError(f"key must be a single random key, got {_checks.show(key)}; pass jax.random.key(0)")
 
 
-def _check_problem(logdensity_fn: Callable[[PyTree], Scalar], law: AbstractLaw) -> Problem:
+def _check_problem(logdensity_fn: Callable[[PyTree], Scalar], law: AbstractLaw, spread: Spread) -> Problem:
     """Trace the densities once, without compiling, and see that they fit together."""
     particle = jax.eval_shape(law.sample, jax.random.key(0))
     shapes = jax.tree.map(lambda leaf: f"{leaf.dtype}{list(leaf.shape)}", particle)
@@ -265,7 +282,7 @@ def _check_problem(logdensity_fn: Callable[[PyTree], Scalar], law: AbstractLaw) 
         if getattr(value, "shape", None) != () or not jnp.issubdtype(value.dtype, jnp.floating):
             got = jax.tree.map(lambda leaf: f"{leaf.dtype}{list(leaf.shape)}", value)
             raise ValueError(f"{name} must return one floating-point scalar, got {got}; sum over what it returns")
-    problem = Problem.of(logdensity_fn, law)
+    problem = Problem.of(logdensity_fn, law, spread)
     try:
         jax.eval_shape(jax.grad(problem.log_target), problem.center)
     except Exception as error:

@@ -50,7 +50,7 @@ class CautiousShrinkage(LogWeightedShrinkage):
             target = problem.log_target(x_b), jnp.zeros_like(x)
             return self.combine(start, x - center, initial, target).time_derivative
 
-        rates = jax.vmap(rate)(particles)
+        rates = problem.spread.map(rate, particles)
         finite = jnp.isfinite(rates)
         mean = jnp.mean(rates, where=finite)
         return jnp.mean(jnp.abs(rates - mean), where=finite)
