@@ -47,14 +47,14 @@ def main(folder: Path, num_devices: int, *together: str) -> None:
                 )
             if jax.process_index() > 0:
                 continue
-            log_weights = np.asarray(result.log_weights)
+            calls = result.num_evaluations
             np.savez(
                 folder / f"{name}-{size}.npz",
                 particles=np.asarray(result.particles),
-                log_weights=log_weights,
+                log_weights=np.asarray(result.log_weights),
                 log_evidence=np.nan if result.log_evidence is None else result.log_evidence,
                 ess=np.nan if result.ess is None else result.ess,
-                evaluations=[result.num_evaluations.values, result.num_evaluations.gradients],
+                evaluations=np.asarray([int(count) for count in (calls.values, calls.gradients)]),
                 num_shards=len(result.particles.sharding.device_set),
             )
 

@@ -92,7 +92,9 @@ def test_batches_bound_the_memory_of_an_evaluation():
     def temporary_bytes(batch_size: int | None) -> int:
         problem = Problem.of(wide, pgps.Normal(jnp.zeros(2), 1.0), Spread(batch_size=batch_size))
         program = jax.jit(lambda x: evaluate_target(x, problem).score).lower(jnp.zeros((400, 2))).compile()
-        return program.memory_analysis().temp_size_in_bytes
+        analysis = program.memory_analysis()
+        assert analysis is not None
+        return analysis.temp_size_in_bytes
 
     whole, batched = temporary_bytes(None), temporary_bytes(10)
     assert batched < whole / 10
@@ -129,7 +131,7 @@ def test_command_line_spreads_particles(tmp_path: Path):
     for name, options in {"one": [], "two": ["--devices", "2", "--batch-size", "7"]}.items():
         done = subprocess.run([*command, *options, "--out", tmp_path / name], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
-    one, two = [pgps.Result.load(tmp_path / name) for name in ("one", "two")]
+    one, two = [pgps.load(tmp_path / name) for name in ("one", "two")]
     np.testing.assert_allclose(one.particles, two.particles, rtol=1e-5, atol=1e-6)
 
 
