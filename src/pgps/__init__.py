@@ -8,6 +8,7 @@ from pgps import (
     methods,
     metrics,
     paths,
+    scouting,
     steppers,
     targets,
     trainers,
@@ -20,6 +21,7 @@ from pgps.initial import Normal, Uniform
 from pgps.recipes import exact, paper, training_free
 from pgps.result import PGPSWarning, Result, Status, load
 from pgps.sample import sample, sample_many
+from pgps.scouting import scouted
 
 __all__ = [
     "Checkpoint",
@@ -41,6 +43,8 @@ __all__ = [
     "paths",
     "sample",
     "sample_many",
+    "scouted",
+    "scouting",
     "steppers",
     "targets",
     "trainers",

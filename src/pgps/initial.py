@@ -33,6 +33,11 @@ class AbstractLaw(eqx.Module):
     def mean(self) -> PyTree[Float[Array, "..."]]:
         """The mean, which is where a shrinkage path is centred unless told otherwise."""
 
+    @property
+    def covers(self) -> bool:
+        """Whether it is made to cover the target, so that a path need not go in search of modes beyond it."""
+        return False
+
 
 def _float_array(name: str, value: Any) -> Float[Array, "..."]:
     """Convert to a floating-point array; Python's own whole numbers pass, integer arrays do not."""

@@ -2,6 +2,7 @@
 
 from pgps import adjustments, fields, paths, steppers, trainers, weights
 from pgps.methods.pgps import PGPS
+from pgps.scouting.opinion import Scouting
 
 
 def exact(
@@ -15,6 +16,7 @@ def exact(
     moves: adjustments.AbstractAdjustment | None = None,
     resample_below: float = 0.5,
     max_steps: int = 10_000,
+    scouting: Scouting | None = Scouting(),  # noqa: B008
 ) -> PGPS:
     """Exact PGPS: weights, resampling, Metropolis-adjusted moves, and fields that one solve fits.
 
@@ -32,6 +34,8 @@ def exact(
             and to the distance that they cover.
         resample_below: Resample when the effective sample size falls below this share of the particles.
         max_steps: Stop after this many time steps, wherever t is then.
+        scouting: How maxima of the density are looked for afterwards, to compare the mass around each with that of the
+            particles; None does not look.
     """
     if path is None:
         kind = paths.CautiousShrinkage if alpha is None and beta is None else paths.LogWeightedShrinkage
@@ -46,6 +50,7 @@ def exact(
         adjustment=hmc if moves is None else moves,
         weighing=weights.Weighing(resample_below),
         max_steps=max_steps,
+        scouting=scouting,
     )
 
 

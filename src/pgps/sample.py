@@ -1,5 +1,6 @@
 """The entry point: checks what it is given, runs a method on it, and puts the result together."""
 
+import dataclasses
 import datetime
 import math
 import platform
@@ -18,7 +19,7 @@ from jaxtyping import Array, PyTree, Scalar
 from pgps import _checks
 from pgps._version import __version__
 from pgps.checkpoint import Checkpoint
-from pgps.density import Problem
+from pgps.density import Evaluations, Problem
 from pgps.draw import Fitted
 from pgps.initial import AbstractLaw, as_law
 from pgps.methods.base import TRANSPORT, AbstractMethod, State, Trace
@@ -26,11 +27,14 @@ from pgps.methods.pgps import PGPS
 from pgps.recipes import exact
 from pgps.result import PGPSWarning, Result, Status
 from pgps.run import Observe, Options, Run, Snapshot, drive
+from pgps.scouting import differences
 from pgps.settings import describe
 from pgps.spread import Spread
 
 # An error of the log evidence above which it, and what hangs on it, should be doubted.
 _LARGEST_ERROR = 0.5
+# Folded into a run's key for the search after it, far from the numbers of its steps.
+_SCOUTING = 2**30
 
 
 def sample(
@@ -154,8 +158,32 @@ def _sample(
         if driven.resumed_at:
             provenance["resumed_at"] = driven.resumed_at
         doubts = _status_doubts(run, num_particles, options) + ([driven.failure] if driven.failure else [])
-        results.append(_result(run, trace, method, problem, provenance, doubts))
+        # Scouts are few: they stay on one device.
+        spread = Spread(batch_size=options.spread.batch_size)
+        own = dataclasses.replace(problem, logdensity_fn=function, spread=spread)
+        opinion = _second_opinion(run, method, own, jax.random.fold_in(key, _SCOUTING))
+        results.append(_result(run, trace, method, problem, provenance, doubts, opinion))
     return results
+
+
+def _second_opinion(run: Run, method: AbstractMethod, problem: Problem, key: Array) -> tuple[list[str], Evaluations]:
+    """What a search for maxima of the density makes doubtful, if the method asks for one, and what it cost."""
+    state, weights = run.state, run.state.weights
+    scouting = method.scouting if isinstance(method, PGPS) else None
+    if scouting is None or weights is None or int(run.status) != Status.COMPLETED:
+        return [], Evaluations()
+    if problem.structure.dim > scouting.max_dim or not math.isfinite(float(weights.log_evidence)):
+        return [], Evaluations()
+    around, evaluations = scouting.look(
+        problem,
+        key,
+        np.asarray(state.population.particles),
+        np.asarray(jax.nn.softmax(weights.log_weights), float),
+        np.asarray(weights.families),
+        float(weights.log_evidence),
+        float(weights.log_evidence_error),
+    )
+    return differences(around), evaluations
 
 
 def _result(
@@ -165,12 +193,13 @@ def _result(
     problem: Problem,
     provenance: dict[str, Any],
     doubts: list[str],
+    opinion: tuple[list[str], Evaluations],
 ) -> Result:
     num_particles = provenance["num_particles"]
     num_evaluated = method.num_evaluated(num_particles)
     steps = trace.pop(TRANSPORT, None)
     state, status = run.state, Status(int(run.status))
-    doubts = doubts + method.doubts(trace) + _support_doubts(state, status)
+    doubts = doubts + method.doubts(trace) + _support_doubts(state, status) + opinion[0]
     weights = state.weights
     # Weights at an earlier t are not those of the target.
     exact = weights if status == Status.COMPLETED else None
@@ -182,7 +211,7 @@ def _result(
         log_weights=_plain_log_weights(state, status) if weights is None else weights.log_weights,
         status=status,
         t=float(state.clock.t),
-        num_evaluations=jax.tree.map(lambda count: int(count) * num_evaluated, state.evaluations),
+        num_evaluations=jax.tree.map(lambda count: int(count) * num_evaluated, state.evaluations) + opinion[1],
         trace=trace,
         warnings=tuple(doubts),
         provenance=provenance,

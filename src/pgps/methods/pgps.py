@@ -37,6 +37,7 @@ from pgps.methods.base import TRANSPORT, AbstractMethod, Row, State, Trace, esti
 from pgps.methods.leap import Flow, Leap, WeightedLeap, first_island, increments, leap_without_weights, trusted_step
 from pgps.methods.smc import weight_doubts
 from pgps.paths.base import AbstractPath, evaluate
+from pgps.scouting.opinion import Scouting
 from pgps.steppers.base import AbstractStepper, Clock
 from pgps.trainers.base import AbstractTrainer, Training
 from pgps.trainers.residual import evaluate_field, residual
@@ -84,6 +85,7 @@ class PGPS(AbstractMethod):
         adjustment: How particles are adjusted after each move.
         weighing: How particles are weighed; None, as in the paper, has no weights.
         max_steps: Stop after this many time steps, wherever t is then.
+        scouting: How a second opinion on the weighted particles is asked for; None asks for none.
     """
 
     path: AbstractPath
@@ -93,6 +95,7 @@ class PGPS(AbstractMethod):
     adjustment: AbstractAdjustment
     weighing: Weighing | None = None
     max_steps: int = 10_000
+    scouting: Scouting | None = None
 
     def __check_init__(self):
         _checks.instance("path", self.path, AbstractPath, "pgps.paths")
@@ -101,6 +104,8 @@ class PGPS(AbstractMethod):
         _checks.instance("stepper", self.stepper, AbstractStepper, "pgps.steppers")
         _checks.instance("adjustment", self.adjustment, AbstractAdjustment, "pgps.adjustments")
         _checks.whole("max_steps", self.max_steps, at_least=1)
+        if self.scouting is not None:
+            _checks.instance("scouting", self.scouting, Scouting, "pgps.scouting.Scouting")
         if self.weighing is not None:
             _checks.instance("weighing", self.weighing, Weighing, "pgps.weights")
             if not (self.adjustment.leaves_invariant() or isinstance(self.adjustment, NoAdjustment)):

@@ -2,7 +2,8 @@
 
 A shrunk target is evaluated far out, at x / beta. One with Gaussian tails changes 1 / beta^2 times as fast there, which
 short steps can follow. One that grows exponentially, as a model with a logarithmic scale does, explodes. So before the
-first step the spread of d/dt ln p_t over the particles is compared for both paths.
+first step the spread of d/dt ln p_t over the particles is compared for both paths. Where the initial law is made to
+cover the target there is nothing to find beyond it, and the path is the geometric one.
 """
 
 import equinox as eqx
@@ -30,6 +31,8 @@ class CautiousShrinkage(LogWeightedShrinkage):
         """This path, or the geometric one: two calls of the log-density at each particle."""
         dtype = particles.dtype
         geometric = self._with(jnp.zeros((), dtype), jnp.ones((), dtype))
+        if problem.initial.covers:
+            return geometric, Evaluations(values=0)
         growth = self._first_spread(particles, problem) / geometric._first_spread(particles, problem)
         # Not "if it grows too much", which nan would not do.
         safe = growth * self.beta**2 <= _LARGEST_GROWTH

@@ -1,0 +1,152 @@
+"""A second opinion on a weighted sample: the mass around maxima of the density, by direct integration.
+
+Around a maximum c with curvature C^-1, the mass of the ellipsoid E = {x = c + C^(1/2) z : |z| < R} is integrated by
+draws from the Gaussian there, and the particles have an estimate of it, too:
+
+    integral_E p(x) dx  =  E[1(|z| < R) p(x) / N(x; c, C)]  ~  Z sum_{i in E} W_i.
+
+Neither assumes anything of the density's shape. So if they differ by more than their errors, particles have lost a mode
+or hold it with a wrong mass. That they agree proves little: there may be maxima that no ascent has found.
+"""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from scipy import stats
+
+from pgps import _checks
+from pgps.density import Evaluations, Problem
+from pgps.scouting.maxima import Maxima, Search, find_maxima
+
+# Ellipsoids hold so much of a Gaussian.
+_HELD = 0.9
+# An integral with a larger relative error than this has nothing to say.
+_LARGEST_ERROR = 0.25
+# Differences below this share of the evidence, or so many standard errors, are not worth a word.
+_LEAST_SHARE = 0.1
+_STANDARD_ERRORS = 4.0
+
+
+class Around(NamedTuple):
+    """The mass around maxima, as shares of the evidence: by integration and by the particles, each with its error."""
+
+    centers: Float[np.ndarray, "k dim"]
+    integrated: Float[np.ndarray, " k"]
+    integrated_errors: Float[np.ndarray, " k"]
+    sampled: Float[np.ndarray, " k"]
+    sampled_errors: Float[np.ndarray, " k"]
+
+
+class Scouting(eqx.Module):
+    """Asks for a second opinion after a run. It changes nothing but what is doubted, and is counted as evaluations.
+
+    Args:
+        num_draws: How many draws are looked at for places to start from, half of them from beyond the initial law.
+        spread: How far beyond: by how much such draws are spread around its mean.
+        num_starts: How many ascents.
+        num_steps: Gradient calls of each ascent.
+        most: How many maxima are looked at.
+        num_integrated: Values per maximum, for its integral.
+        max_dim: Beyond this dimension no opinion is asked for, since its matrices would cost more than the run.
+    """
+
+    num_draws: int = eqx.field(static=True, default=2000)
+    spread: float = eqx.field(static=True, default=3.0)
+    num_starts: int = eqx.field(static=True, default=64)
+    num_steps: int = eqx.field(static=True, default=40)
+    most: int = eqx.field(static=True, default=32)
+    num_integrated: int = eqx.field(static=True, default=400)
+    max_dim: int = eqx.field(static=True, default=60)
+
+    def __check_init__(self):
+        for name in ("num_draws", "num_starts", "num_steps", "most", "num_integrated", "max_dim"):
+            _checks.whole(name, getattr(self, name), at_least=2)
+        _checks.positive("spread", self.spread)
+
+    def maxima(self, problem: Problem, key: Array) -> Maxima:
+        """The maxima that ascents find."""
+        search = Search(self.num_draws, self.num_starts, self.num_steps, self.spread, self.most)
+        return find_maxima(problem, key, search, _radius(problem.structure.dim))
+
+    def look(
+        self,
+        problem: Problem,
+        key: Array,
+        particles: Float[np.ndarray, "n dim"],
+        weights: Float[np.ndarray, " n"],
+        families: np.ndarray,
+        log_evidence: float,
+        log_evidence_error: float,
+    ) -> tuple[Around, Evaluations]:
+        """Compare the masses around maxima.
+
+        Args:
+            problem: The density and the initial law.
+            key: A random key.
+            particles: The weighted sample.
+            weights: Its weights, which sum to 1.
+            families: The first ancestor of each particle.
+            log_evidence: The log evidence that goes with it.
+            log_evidence_error: Its standard error.
+        """
+        key_maxima, key_draws = jax.random.split(key)
+        maxima, radius = self.maxima(problem, key_maxima), _radius(problem.structure.dim)
+        rows = []
+        for k in range(len(maxima.centers)):
+            inside = np.linalg.norm(maxima.coordinates(k, particles), axis=1) < radius
+            sampled, sampled_error = _share(inside, weights, families)
+            key = jax.random.fold_in(key_draws, k)
+            ratios = _ratios(problem, key, maxima.centers[k], maxima.roots[k], self.num_integrated)
+            shares = np.exp(np.asarray(ratios, float) - log_evidence)
+            error = np.std(shares, ddof=1) / np.sqrt(len(shares))
+            if error < _LARGEST_ERROR * np.mean(shares):
+                error = np.hypot(error, np.mean(shares) * log_evidence_error)
+                rows.append((maxima.centers[k], np.mean(shares), error, sampled, sampled_error))
+        evaluations = Evaluations(maxima.num_values + len(maxima.centers) * self.num_integrated, maxima.num_gradients)
+        columns = [np.asarray(column) for column in zip(*rows, strict=True)] if rows else [np.zeros(0)] * 5
+        return Around(*columns), evaluations
+
+
+def differences(around: Around) -> list[str]:
+    """What the two opinions differ on, if they do, in words."""
+    gaps = around.integrated - around.sampled
+    errors = np.hypot(around.integrated_errors, around.sampled_errors)
+    clear = np.abs(gaps) > np.maximum(_LEAST_SHARE, _STANDARD_ERRORS * errors)
+    if not np.any(clear):
+        return []
+    worst = int(np.argmax(np.where(clear, np.abs(gaps), 0.0)))
+    place = ", ".join(f"{value:.3g}" for value in around.centers[worst][:3])
+    more = ", ..." if around.centers.shape[1] > 3 else ""
+    integrated, sampled = around.integrated[worst], around.sampled[worst]
+    return [
+        f"around {np.count_nonzero(clear)} of {len(clear)} maxima of the density, such as ({place}{more}), it "
+        f"integrates to {integrated:.2f} of the evidence while particles there have {sampled:.2f}, so modes are "
+        "missing or have wrong masses; start from pgps.scouted(logdensity_fn, initial, key=key)"
+    ]
+
+
+def _radius(dim: int) -> float:
+    return float(np.sqrt(stats.chi2.ppf(_HELD, dim)))
+
+
+def _share(inside: np.ndarray, weights: np.ndarray, families: np.ndarray) -> tuple[float, float]:
+    """The particles' weight inside, and its standard error by families."""
+    share = float(weights @ inside)
+    deviations = np.bincount(families, weights * (inside - share))
+    return share, float(np.linalg.norm(deviations))
+
+
+@eqx.filter_jit
+def _ratios(
+    problem: Problem, key: Array, center: Float[Array, " dim"], root: Float[Array, "dim dim"], num: int
+) -> Float[Array, " num"]:
+    """ln p / N at draws from the Gaussian around a maximum, and -inf outside the ellipsoid."""
+    z = jax.random.normal(key, (num, center.size), center.dtype)
+    log_gaussian = -0.5 * jnp.sum(z**2 + jnp.log(2 * jnp.pi), axis=1) - jnp.linalg.slogdet(root)[1]
+    values = problem.spread.map(problem.log_target, center + z @ root.T)
+    inside = jnp.linalg.norm(z, axis=1) < _radius(center.size)
+    return jnp.where(inside & ~jnp.isnan(values), values - log_gaussian, -jnp.inf)

@@ -1,0 +1,174 @@
+"""Maxima by ascents, the second opinion on a sample, and the law that covers what was found."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.scipy.stats import multivariate_normal, norm
+
+import pgps
+from pgps import scouting
+from pgps.density import Evaluations, Problem
+from pgps.scouting import Around, Scouting, differences
+from pgps.scouting.ascents import ascend
+
+FEW = Scouting(num_draws=400, num_starts=16, num_steps=40)
+COVARIANCE = np.array([[4.0, 1.5], [1.5, 1.0]])
+
+
+def correlated(x: jax.Array) -> jax.Array:
+    return jnp.asarray(multivariate_normal.logpdf(x, jnp.array([1.0, -2.0]), jnp.asarray(COVARIANCE))) + 3.0
+
+
+def wide_and_narrow(x: jax.Array) -> jax.Array:
+    """Two modes of equal mass, one ten times as wide as the other."""
+    wide, narrow = jnp.sum(norm.logpdf(x, -3.0, 1.0)), jnp.sum(norm.logpdf(x, 3.0, 0.1))
+    return jnp.logaddexp(wide, narrow) - jnp.log(2.0)
+
+
+INITIAL = pgps.Normal(jnp.zeros(2), 3.0)
+
+
+def test_ascents_end_at_the_top_with_its_covariance(x64: None):
+    starts = jax.random.normal(jax.random.key(0), (5, 2)) * 3
+    ascents = ascend(correlated, starts, jnp.ones(2), 40)
+    np.testing.assert_allclose(ascents.x, np.tile([1.0, -2.0], (5, 1)), atol=1e-6)
+    for covariance in ascents.covariance:
+        np.testing.assert_allclose(covariance, COVARIANCE, rtol=0.05)
+
+
+def test_ascent_makes_one_gradient_call_per_step():
+    calls = []
+
+    def counted(x: jax.Array) -> jax.Array:
+        jax.debug.callback(lambda _: calls.append(1), x[0])
+        return -jnp.sum(x**2)
+
+    jax.block_until_ready(ascend(counted, jnp.ones((3, 2)), jnp.ones(2), 7))
+    jax.effects_barrier()
+    assert len(calls) == 3 * 7
+
+
+def test_ascent_from_outside_the_support_finds_nothing():
+    def half(x: jax.Array) -> jax.Array:
+        return jnp.where(x[0] > 0, -jnp.sum((x - 1) ** 2), -jnp.inf)
+
+    ascents = ascend(half, jnp.array([[-1.0], [2.0]]), jnp.ones(1), 30)
+    assert ascents.value[0] == -jnp.inf
+    np.testing.assert_allclose(ascents.x[1], 1.0, atol=1e-3)
+
+
+def test_maxima_are_distinct_and_have_the_widths_of_their_modes():
+    maxima = FEW.maxima(Problem.of(wide_and_narrow, INITIAL), jax.random.key(0))
+    order = np.argsort(maxima.centers[:, 0])
+    np.testing.assert_allclose(maxima.centers[order], [[-3, -3], [3, 3]], atol=0.05)
+    for root, width in zip(maxima.roots[order], (1.0, 0.1), strict=True):
+        np.testing.assert_allclose(root @ root.T, width**2 * np.eye(2), atol=0.05 * width**2)
+
+
+def test_a_density_without_a_maximum_has_none():
+    maxima = FEW.maxima(Problem.of(lambda x: jnp.sum(x), INITIAL), jax.random.key(0))
+    assert len(maxima.centers) == 0
+    with pytest.raises(ValueError, match="logdensity_fn has no maximum"):
+        pgps.scouted(lambda x: jnp.sum(x), INITIAL, key=jax.random.key(0), scouting=FEW)
+
+
+def look(particles: np.ndarray, log_evidence: float) -> tuple[Around, Evaluations]:
+    n = len(particles)
+    problem = Problem.of(wide_and_narrow, INITIAL)
+    return FEW.look(problem, jax.random.key(1), particles, np.full(n, 1 / n), np.arange(n), log_evidence, 0.01)
+
+
+def exact_draws(share_of_narrow: float, n: int = 4000) -> np.ndarray:
+    generator = np.random.default_rng(0)
+    narrow = np.arange(n) < share_of_narrow * n
+    noise = generator.standard_normal((n, 2))
+    return np.where(narrow[:, None], 3 + 0.1 * noise, -3 + noise).astype(np.float32)
+
+
+def test_integrals_agree_with_exact_samples():
+    around, evaluations = look(exact_draws(0.5), 0.0)
+    # Each ellipsoid holds 90% of a mode of mass 0.5.
+    errors = np.hypot(around.integrated_errors, 0.01)
+    np.testing.assert_array_less(np.abs(around.integrated - 0.45), 4 * errors)
+    np.testing.assert_array_less(np.abs(around.sampled - 0.45), 4 * np.sqrt(0.45 * 0.55 / 4000))
+    assert differences(around) == []
+    assert evaluations == Evaluations(400 + 2 * FEW.num_integrated, 16 * 40 + 8 * 2 * 2)
+
+
+@pytest.mark.parametrize(
+    ("share", "log_evidence"),
+    [(0.0, np.log(0.5)), (0.2, 0.0), (0.8, 0.0)],
+    ids=["a mode lost", "too light", "too heavy"],
+)
+def test_wrong_masses_are_doubted(share: float, log_evidence: float):
+    around, _ = look(exact_draws(share), log_evidence)
+    [doubt] = differences(around)
+    assert "modes are missing or have wrong masses" in doubt
+    assert "pgps.scouted(" in doubt
+
+
+def test_an_uncertain_evidence_is_no_reason_for_doubt():
+    particles = exact_draws(0.5)
+    n = len(particles)
+    around, _ = FEW.look(
+        Problem.of(wide_and_narrow, INITIAL),
+        jax.random.key(1),
+        particles,
+        np.full(n, 1 / n),
+        np.arange(n),
+        -0.3,
+        0.3,
+    )
+    assert differences(around) == []
+
+
+@pytest.mark.filterwarnings("ignore::pgps.PGPSWarning")
+def test_default_run_that_lost_a_mode_says_so():
+    result = pgps.sample(wide_and_narrow, INITIAL, key=jax.random.key(100), num_particles=400)
+    assert result.log_evidence is not None
+    right = abs(result.log_evidence) < 0.2
+    assert right or result.warnings
+    assert any("maxima of the density" in doubt for doubt in result.warnings) != right
+
+
+def test_scouted_law_is_normalised_and_draws_what_it_says(x64: None):
+    law = pgps.scouted(wide_and_narrow, pgps.Normal(jnp.zeros(2), 3.0), key=jax.random.key(0), scouting=FEW)
+    draws = jax.vmap(law.sample)(jax.random.split(jax.random.key(1), 20_000))
+    # E[q / p] under p is the integral of q; with q a Gaussian that p covers.
+    wide = pgps.Normal(jnp.zeros(2), 2.0)
+    ratios = np.exp(np.asarray(jax.vmap(lambda x: wide.logdensity(x) - law.logdensity(x))(draws)))
+    assert abs(ratios.mean() - 1) < 4 * ratios.std() / np.sqrt(len(ratios))
+    near = np.linalg.norm(np.asarray(draws) - 3, axis=1) < 0.5
+    # Half of it is Gaussians, of which the narrow mode has half by its mass.
+    assert abs(near.mean() - 0.25) < 0.02
+
+
+@pytest.mark.filterwarnings("ignore::pgps.PGPSWarning")
+def test_run_from_a_scouted_law_finds_both_modes():
+    law = pgps.scouted(wide_and_narrow, INITIAL, key=jax.random.key(0), scouting=FEW)
+    result = pgps.sample(wide_and_narrow, law, key=jax.random.key(1), num_particles=400)
+    assert result.log_evidence is not None
+    assert result.log_evidence_error is not None
+    assert abs(result.log_evidence) < 4 * result.log_evidence_error
+    assert result.trace["beta"][-1] == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"share": 1.0}, "share must lie in"),
+        (
+            {"scouting": Scouting(max_dim=2), "initial": pgps.Normal(jnp.zeros(3), 1.0)},
+            "initial must draw particles of at",
+        ),
+    ],
+)
+def test_scouting_that_cannot_be_is_an_error(settings: dict, message: str):
+    arguments = {"initial": INITIAL, "key": jax.random.key(0)} | settings
+    with pytest.raises(ValueError, match=message):
+        pgps.scouted(lambda x: -jnp.sum(x**2), **arguments)
+    with pytest.raises(ValueError, match="num_starts must be at least 2"):
+        scouting.Scouting(num_starts=1)
+    with pytest.raises(TypeError, match="scouting must be one of"):
+        pgps.exact(scouting=3)  # pyright: ignore[reportArgumentType]
