@@ -20,7 +20,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     group = parser.add_argument_group("options of evidence, whose --out may be a folder to go on in")
     group.add_argument("--targets", type=inputs.names, metavar="LIST", help="with commas between them", **_UNSET)
-    group.add_argument("--samplers", type=inputs.names, metavar="LIST", help="exact, zero, blackjax, nuts", **_UNSET)
+    group.add_argument(
+        "--samplers", type=inputs.names, metavar="LIST", help="exact, scouted, zero, blackjax, nuts", **_UNSET
+    )
     group.add_argument("--seeds", type=inputs.seeds, metavar="LIST", help="as in 0,1,2 or 0-9", **_UNSET)
 
 

@@ -36,7 +36,7 @@ def test_smoke_and_going_on(tmp_path, capsys):
     assert main(argv) == 0
     record = json.loads((out / "result.json").read_text())
     cells = record["summary"]["mode-discovery"]
-    assert list(cells) == ["exact", "zero", "blackjax", "nuts"]
+    assert list(cells) == ["exact", "scouted", "zero", "blackjax", "nuts"]
     for name, cell in cells.items():
         assert cell["seeds"] == cell["complete"] == 2
         assert (cell["rms"] is None) == (name == "nuts")
@@ -52,7 +52,7 @@ def test_smoke_and_going_on(tmp_path, capsys):
     assert main(argv) == 0
     assert {path: path.stat().st_mtime_ns for path in (out / "cells").iterdir()} == before
     printed = capsys.readouterr().out
-    assert printed.count("(done before)") == 4
+    assert printed.count("(done before)") == 5
     assert printed.splitlines()[-1] == str(out / "result.json")
 
     assert main([*argv, "--seeds", "5,6"]) == 2
@@ -169,6 +169,13 @@ def test_nuts_stands_only_where_something_is_checked(monkeypatch):
     plain = evidence_cases.Case(lambda _: targets.nine_gaussians(), most_seeds=1)
     monkeypatch.setitem(evidence_cases.CASES, "sonar", plain)
     cells = evidence.plan("full", ["funnel", "sonar"])
-    assert [cell.sampler for cell in cells if cell.target == "funnel"] == ["exact", "zero", "blackjax", "nuts"]
-    assert [cell.sampler for cell in cells if cell.target == "sonar"] == ["exact", "zero", "blackjax"]
+    samplers = ["exact", "scouted", "zero", "blackjax", "nuts"]
+    assert [cell.sampler for cell in cells if cell.target == "funnel"] == samplers
+    assert [cell.sampler for cell in cells if cell.target == "sonar"] == samplers[:-1]
     assert {len(cell.settings["seeds"]) for cell in cells if cell.target == "sonar"} == {1}
+
+
+def test_scouts_stand_only_in_few_dimensions(monkeypatch):
+    many = evidence_cases.Case(lambda _: targets.forty_gaussians(61))
+    monkeypatch.setitem(evidence_cases.CASES, "sonar", many)
+    assert [cell.sampler for cell in evidence.plan("full", ["sonar"], ["exact", "scouted"])] == ["exact"]

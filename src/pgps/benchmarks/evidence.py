@@ -24,17 +24,20 @@ from pgps import adjustments, fields, methods, recipes, storage
 from pgps.benchmarks import evidence_page, peers
 from pgps.benchmarks.evidence_cases import CASES, AnyTarget, Case, Outcome, true_log_evidence
 from pgps.benchmarks.timing import environment, write
+from pgps.density import Evaluations, Problem
 from pgps.experiments.base import run_key
 from pgps.experiments.runner import check_seeds
 from pgps.result import PGPSWarning, Status
 from pgps.sample import sample
+from pgps.scouting import Scouting, scouted
 from pgps.settings import describe
 
 
 class PathGuided(eqx.Module):
-    """A sampler of this library."""
+    """A sampler of this library, started from the case's law or from one that scouts have made of it."""
 
     method: methods.AbstractMethod
+    scouts: bool = False
 
     def run(self, case: Case, keys: Sequence[Array], seeds: Sequence[int], num_particles: int) -> list[Outcome]:
         """Sample a case once per seed, in one compiled program, after a run that compiles it."""
@@ -47,13 +50,16 @@ class PathGuided(eqx.Module):
     def _once(self, key: Array, target: AnyTarget, initial: Any, num_particles: int) -> Outcome:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", PGPSWarning)
-            start = time.perf_counter()
+            start, scouting = time.perf_counter(), Evaluations()
+            if self.scouts:
+                initial = scouted(target, initial, key=jax.random.fold_in(key, 1))
+                scouting = initial.evaluations
             result = sample(target, initial, key=key, num_particles=num_particles, method=self.method, progress=False)
             jax.block_until_ready(result.particles)
             seconds = time.perf_counter() - start
         if result.status == Status.INTERRUPTED:
             raise KeyboardInterrupt
-        calls = result.num_evaluations
+        calls = result.num_evaluations + scouting
         return Outcome(
             result.particles,
             result.log_weights,
@@ -88,13 +94,16 @@ class Preset(NamedTuple):
 
 SAMPLERS: dict[str, Sampler] = {
     "exact": PathGuided(recipes.exact()),
+    "scouted": PathGuided(recipes.exact(), scouts=True),
     "zero": PathGuided(methods.TemperedSMC()),
     "blackjax": peers.BlackjaxSMC(),
     "nuts": peers.Nuts(),
 }
 # One family of fields and few draws: what takes long in a test is compilation.
+_QUICK = recipes.exact(field=fields.Affine(), moves=adjustments.MALA())
 _SMALL: dict[str, Sampler] = {
-    "exact": PathGuided(recipes.exact(field=fields.Affine(), moves=adjustments.MALA())),
+    "exact": PathGuided(_QUICK),
+    "scouted": PathGuided(_QUICK, scouts=True),
     "zero": PathGuided(methods.TemperedSMC()),
     "blackjax": peers.BlackjaxSMC(pilot_runs=2),
     "nuts": peers.Nuts(num_warmup=50, num_draws=50),
@@ -125,7 +134,7 @@ def plan(
     samplers: Sequence[str] | None = None,
     seeds: Sequence[int] | None = None,
 ) -> list[Cell]:
-    """The cells to measure; NUTS, which gives no evidence, only where something else is checked.
+    """The cells to measure; NUTS, which gives no evidence, where something else is checked; scouts in few dimensions.
 
     Args:
         preset: A name in `PRESETS`.
@@ -144,8 +153,14 @@ def plan(
         _cell(target, sampler, chosen, seeds)
         for target in targets
         for sampler in samplers
-        if sampler != "nuts" or CASES[target].checks
+        if _applies(sampler, CASES[target])
     ]
+
+
+def _applies(sampler: str, case: Case) -> bool:
+    if sampler == "scouted":
+        return Problem.of(*case.build(0)).structure.dim <= Scouting().max_dim
+    return sampler != "nuts" or bool(case.checks)
 
 
 def check_folder(out: Path, cells: Sequence[Cell]) -> None:

@@ -1,5 +1,6 @@
 """An initial law that covers what ascents have found: a mixture of the first law and a Gaussian at each maximum."""
 
+import math
 from collections.abc import Callable
 
 import jax
@@ -8,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree, Scalar
 
 from pgps import _checks
-from pgps.density import Problem, Structure
+from pgps.density import Evaluations, Problem, Structure
 from pgps.initial import AbstractLaw, as_law
 from pgps.scouting.maxima import log_masses
 from pgps.scouting.opinion import Scouting
@@ -28,6 +29,10 @@ class Scouted(AbstractLaw):
     log_weights: Float[Array, " k"]
     centers: Float[Array, "k dim"]
     roots: Float[Array, "k dim dim"]
+    inverses: Float[Array, "k dim dim"]
+    log_dets: Float[Array, " k"]
+    evaluations: Evaluations
+    """What it cost to find the maxima, summed over draws and ascents."""
 
     def sample(self, key: Array) -> PyTree[Float[Array, "..."]]:
         """Draw one particle."""
@@ -41,8 +46,8 @@ class Scouted(AbstractLaw):
     def logdensity(self, x: PyTree[Float[Array, "..."]]) -> Scalar:
         """The normalised log-density of one particle."""
         offsets = self.structure.ravel(x) - self.centers
-        z = jnp.linalg.solve(self.roots, offsets[:, :, None])[:, :, 0]
-        log_gaussians = -0.5 * jnp.sum(z**2 + jnp.log(2 * jnp.pi), axis=1) - jnp.linalg.slogdet(self.roots)[1]
+        z = jnp.einsum("kij,kj->ki", self.inverses, offsets)
+        log_gaussians = -0.5 * jnp.sum(z**2 + jnp.log(2 * jnp.pi), axis=1) - self.log_dets
         scouted = jax.nn.logsumexp(self.log_weights + log_gaussians)
         return jnp.logaddexp(jnp.log1p(-self.share) + self.initial.logdensity(x), jnp.log(self.share) + scouted)
 
@@ -63,11 +68,11 @@ def scouted(
     key: Array,
     share: float = 0.5,
     scouting: Scouting | None = None,
-) -> AbstractLaw:
+) -> Scouted:
     """An initial law that covers the maxima of a density which ascents from another one find.
 
     Half of it is the law given, so nothing that it reaches is lost; the other half is Gaussians at the maxima, by the
-    mass that each would have. It costs some thousands of evaluations, which no `Result` counts.
+    mass that each would have. It costs some thousands of evaluations, which no `Result` counts, but `evaluations` does.
 
     Args:
         logdensity_fn: The log-density of one particle, as for `pgps.sample`.
@@ -93,11 +98,19 @@ def scouted(
     masses = log_masses(problem, maxima)
     weights = np.exp(masses - masses.max())
     weights = (1 - _LEAST) * weights / weights.sum() + _LEAST / len(weights)
+    # Filled up to a power of 2 by copies without weight: a maximum more or less should not mean another program.
+    which = np.arange(2 ** math.ceil(math.log2(len(weights)))) % len(weights)
+    log_weights = np.where(np.arange(len(which)) < len(weights), np.log(weights)[which], -np.inf)
+    roots = _WIDER * maxima.roots[which].astype(float)
+    dtype = problem.structure.dtype
     return Scouted(
         law,
         problem.structure,
         share,
-        jnp.log(jnp.asarray(weights, problem.structure.dtype)),
-        jnp.asarray(maxima.centers),
-        _WIDER * jnp.asarray(maxima.roots),
+        jnp.asarray(log_weights, dtype),
+        jnp.asarray(maxima.centers[which], dtype),
+        jnp.asarray(roots, dtype),
+        jnp.asarray(np.linalg.inv(roots), dtype),
+        jnp.asarray(np.linalg.slogdet(roots)[1], dtype),
+        Evaluations(maxima.num_values + len(weights), maxima.num_gradients),
     )
