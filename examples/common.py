@@ -17,7 +17,7 @@ COLORS = ("#1864ab", "#d9480f", "#2b8a3e")
 def run(main: Callable[..., Any]) -> None:
     """Call an example with what the command line says, and with its own defaults otherwise."""
     defaults = inspect.signature(main).parameters
-    parser = argparse.ArgumentParser(description=inspect.getdoc(inspect.getmodule(main)).splitlines()[0])
+    parser = argparse.ArgumentParser(description=inspect.getdoc(main))
     for flag, name in (("--particles", "num_particles"), ("--seed", "seed")):
         parser.add_argument(flag, dest=name, type=int, default=defaults[name].default, help="(default: %(default)s)")
     parser.add_argument("--out", type=Path, metavar="DIR", help="write the picture into this folder")

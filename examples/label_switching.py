@@ -33,7 +33,10 @@ def main(
     method: pgps.methods.AbstractMethod | None = None,
     num_draws: int = 2000,
 ) -> tuple[metrics.Moments, float, np.ndarray, pgps.Result]:
-    """Returns the mass of m_0 < m_1, its share of the chain, z-scores of what has no labels, and the run."""
+    """Sample a PyMC mixture with exchangeable components, next to one chain of NUTS.
+
+    Returns the mass of m_0 < m_1, its share of the chain, z-scores of what has no labels, and the run.
+    """
     rng = np.random.default_rng(0)
     model = two_components(np.concatenate([rng.normal(-2.0, 1.0, 40), rng.normal(2.0, 0.7, 20)]))
     key, key_draws = jax.random.split(jax.random.key(seed))

@@ -31,7 +31,10 @@ def main(
     method: pgps.methods.AbstractMethod | None = None,
     num_draws: int = 4000,
 ) -> tuple[metrics.Moments, np.ndarray, pgps.Result]:
-    """Returns the modes' masses, the shares of the chain's draws in them, and the run."""
+    """Sample nine modes of unequal mass, next to one chain of NUTS.
+
+    Returns the modes' masses, the shares of the chain's draws in them, and the run.
+    """
     nine, initial = targets.nine_gaussians()
     target = targets.GaussianMixture(jnp.arange(1, 10) / 45, nine.means, nine.scales)
     key, key_start, key_chain = jax.random.split(jax.random.key(seed), 3)

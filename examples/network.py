@@ -36,7 +36,10 @@ def main(
     out: Path | None = None,
     num_steps: int = 2000,
 ) -> tuple[dict[str, np.ndarray], np.ndarray, pgps.Result]:
-    """Returns the predicted probabilities of one network and of many, the labels, and the run."""
+    """Sample Bayesian networks that diagnose tumours, next to one trained network.
+
+    Returns the predicted probabilities of one network and of many, the labels, and the run.
+    """
     train, test = targets.split(targets.load_dataset("breast-cancer"), seed=0, test_fraction=0.75)
     posterior = targets.BNN(targets.perceptron((30, 8, 2)), train.features, train.labels, prior_scale=1.0)
     key, key_trained = jax.random.split(jax.random.key(seed))

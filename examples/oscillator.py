@@ -52,7 +52,7 @@ def log_prior(params: dict[str, jax.Array]) -> jax.Array:
     return -jnp.log(HIGH - LOW) - jnp.log(0.1) - params["damping"] / 0.1
 
 
-def on_a_grid(log_joint: Callable, num: int = 600) -> tuple[np.ndarray, float]:
+def on_a_grid(log_joint: Callable, num: int) -> tuple[np.ndarray, float]:
     """The modes' masses and the log evidence, by a sum over frequencies and dampings."""
     middles = (np.arange(3 * num) + 0.5) / (3 * num)
     f, c = LOW + (HIGH - LOW) * middles, middles[1::3]
@@ -67,8 +67,12 @@ def main(
     seed: int = 0,
     out: Path | None = None,
     method: pgps.methods.AbstractMethod | None = None,
+    num_dampings: int = 600,
 ) -> tuple[metrics.Moments, np.ndarray, float, pgps.Result]:
-    """Returns the modes' masses, those on the grid, the log evidence there, and the run."""
+    """Sample a damped oscillator whose frequency has aliases, next to a grid.
+
+    Returns the modes' masses, those on the grid, the log evidence there, and the run.
+    """
     truth = {"frequency": jnp.asarray(0.3), "damping": jnp.asarray(0.05)}
     seen = slice(STEPS - 1, None, STEPS)
     y = solve(truth)[seen] + NOISE * np.random.default_rng(1).normal(size=8)
@@ -82,7 +86,7 @@ def main(
 
     inside = np.digitize(params["frequency"], EDGES)[:, None] == np.arange(4)
     mass = metrics.moments(inside, result.log_weights, result.families)
-    masses, log_evidence = on_a_grid(jax.jit(jax.vmap(log_joint)))
+    masses, log_evidence = on_a_grid(jax.jit(jax.vmap(log_joint)), num_dampings)
     print("frequency      grid     pgps    error        z")
     for k, name in enumerate(("0.1 to 0.5", "0.5 to 1.0", "1.0 to 1.5", "1.5 to 1.9")):
         z = (mass.mean[k] - masses[k]) / mass.mean_error[k]
@@ -91,14 +95,15 @@ def main(
     print(f"log evidence: {result.log_evidence:.3f} +- {error:.3f}; on the grid {log_evidence:.3f}")
     if out is not None:
         figure, axes = panels(2)
-        axes[0].hist(params["frequency"], 150, weights=jax.nn.softmax(result.log_weights), color=COLORS[0])
+        weights = np.asarray(jax.nn.softmax(result.log_weights))
+        axes[0].hist(params["frequency"], 150, weights=weights, color=COLORS[0])
         axes[0].set(title="posterior of the frequency", xlabel="frequency", yticks=[])
-        first = inside.argmax(axis=0)  # the first particle of each mode
-        curves = jax.vmap(solve)(jax.tree.map(lambda leaf: leaf[first], params))
+        heaviest = np.argmax(inside * weights[:, None], axis=0)
+        curves = jax.vmap(solve)(jax.tree.map(lambda leaf: leaf[heaviest], params))
         t = np.arange(1, 8 * STEPS + 1) / STEPS
         axes[1].plot(t, curves.T, color=COLORS[0], linewidth=0.8)
         axes[1].errorbar(np.arange(1, 9), y, NOISE, fmt="o", color=COLORS[1], markersize=4)
-        axes[1].set(title="a particle of each mode, and the data", xlabel="seconds", ylabel="position")
+        axes[1].set(title="a particle of each mode; the data", xlabel="seconds", ylabel="position")
         save(figure, out, "oscillator")
     return mass, masses, log_evidence, result
 

@@ -40,7 +40,7 @@ def test_mixture_finds_all_modes_where_a_chain_finds_one():
 
 
 def test_eight_schools_agree_with_nuts():
-    scores, results = example("eight_schools").main(1000, method=CHEAP, num_draws=1000)
+    scores, results = example("eight_schools").main(600, method=CHEAP, num_draws=500)
     for name, result in results.items():
         np.testing.assert_array_less(np.abs(scores[name]), 4.0)
         found = metrics.moments(result.particles["mu"], result.log_weights, result.families)
@@ -61,21 +61,25 @@ def test_both_labellings_have_half_of_the_mass_where_nuts_finds_one():
     np.testing.assert_array_less(np.abs(scores), 4.0)
 
 
-def test_networks_are_better_calibrated_than_one():
+def test_networks_are_wrong_no_more_often_than_they_say():
     predictions, labels, _ = example("network").main(10, num_steps=400)
-    one, many = predictions.values()
+    many = predictions["10 networks"]
     accuracy = metrics.accuracy(many, labels)
-    assert accuracy > 0.95 - 4 * np.sqrt(0.95 * 0.05 / len(labels))
-    assert metrics.negative_log_likelihood(many, labels) < metrics.negative_log_likelihood(one, labels)
+    assert accuracy > 0.96 - 4 * np.sqrt(0.96 * 0.04 / len(labels))
+    confidence, wrong = many.max(axis=1), many.argmax(axis=1) != labels
+    sure = confidence > 0.9
+    assert sure.sum() > 200
+    error = np.sqrt(np.sum(confidence[sure] * (1 - confidence[sure])))
+    assert np.sum(wrong[sure]) < np.sum(1 - confidence[sure]) + 4 * error
 
 
 def test_the_oscillators_aliases_have_the_masses_of_the_grid():
-    mass, masses, log_evidence, result = example("oscillator").main(500, method=CHEAP)
+    mass, masses, log_evidence, result = example("oscillator").main(300, method=CHEAP, num_dampings=150)
     np.testing.assert_array_less(np.abs(mass.mean - masses), 4 * mass.mean_error)
     assert_evidence(result, log_evidence)
 
 
-def test_the_polynomials_evidence_is_that_of_the_closed_form(tmp_path, monkeypatch, capsys):
+def test_the_polynomials_evidence_is_that_of_the_closed_form():
     module = example("polynomial")
     scores, exact, results = module.main(300, method=CHEAP)
     np.testing.assert_array_less(np.abs(scores), 4.0)
