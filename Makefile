@@ -33,7 +33,7 @@ docs: .venv/.dev  ## build the documentation into docs/_build/html; a warning is
 
 clean:  ## remove caches and built documents (rm -rf .venv starts over altogether)
 	rm -rf build dist docs/_build .pytest_cache .ruff_cache .hypothesis
-	find src tests docs -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src tests docs examples -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Stamps: one per set of packages.
 .venv/.created:

@@ -29,7 +29,29 @@ def model(y, sd):
 def discrete(y, sd):
     numpyro.sample("k", dist.Bernoulli(0.5))
 
+def broken(y, sd):
+    numpyro.sample("mean", missing)
+
 CONSTANT = 3
+"""
+PYMC_FILE = """\
+import numpy as np
+import pymc as pm
+
+def model(y, sd) -> pm.Model:
+    with pm.Model() as model:
+        mean = pm.Normal("mean", 0.0, 10.0)
+        pm.Deterministic("twice", 2 * mean)
+        pm.Normal("y", mean, sd, observed=y)
+    return model
+
+def undeclared(y, sd):
+    return model(y, sd)
+
+def broken(y, sd) -> "pm.Model":
+    return missing
+
+ready = model(np.array([1.0, 2.0, 4.0]), np.array([1.0, 2.0, 1.0]))
 """
 ROWS = {"y": [1.0, 2.0, 4.0], "sd": [1, 2, 1]}
 FAST = "--method training-free --dt 0.1 --langevin-steps 20 --step-size 0.2 --particles 300"
@@ -87,6 +109,26 @@ def test_a_numpyro_model_is_sampled_in_its_own_variables(capsys):
     with np.load("out/frames.npz") as frames:
         assert frames["positions"].shape[2] == 2
     assert "mean" in capsys.readouterr().out
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::UserWarning")
+def test_a_pymc_model_is_sampled_in_its_own_variables(capsys):
+    pytest.importorskip("pymc")
+    Path("pymc_file.py").write_text(PYMC_FILE)
+    assert main(f"sample pymc_file.py:model --data rows.csv --out out {FAST}".split()) == 0
+    assert main(f"sample pymc_file.py:ready --out ready {FAST}".split()) == 0
+    result = pgps.load("out")
+    means, precision = np.asarray(result.particles["mean"]), 2.26
+    assert means.dtype == np.float32
+    assert abs(means.mean() - 5.5 / precision) < 4 / np.sqrt(precision * len(means)) + 0.05
+    np.testing.assert_allclose(result.particles["twice"], 2 * means, rtol=1e-6)
+    np.testing.assert_allclose(pgps.load("ready").particles["mean"], means, rtol=1e-4)
+    for command, words in (
+        ("undeclared --data rows.csv", "calls numpyro.sample nowhere"),
+        ("broken --data rows.csv", "pymc_file.py:broken fails (NameError: name 'missing' is not defined)"),
+        ("ready --data rows.csv", "--data rows.csv is of no use to pymc_file.py:ready"),
+    ):
+        assert words in misuse(f"sample pymc_file.py:{command}", capsys)
 
 
 def test_the_written_options_make_the_same_run_again():
@@ -147,6 +189,7 @@ def test_a_file_of_options_that_is_wrong(text: str, words: list[str], capsys):
         ),
         ("sample file.py:model --data rows.csv --initial normal:0,-1", ["--initial normal:0,-1: scale"]),
         ("sample file.py:discrete --data rows.csv", ["must have continuous latent variables", "'k'"]),
+        ("sample file.py:broken --data rows.csv", ["file.py:broken fails (NameError", "fix the model"]),
         ("sample file.py:CONSTANT", ["file.py:CONSTANT: model must be a pymc.Model, got 3"]),
         ("sample file.py:CONSTANT --data rows.csv", ["--data rows.csv is of no use to file.py:CONSTANT"]),
         ("sample file.py:CONSTANT --dim 2", ["must name a function", "3"]),

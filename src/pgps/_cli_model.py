@@ -81,6 +81,11 @@ def _model(name: str, found: Any, rows: dict[str, np.ndarray], data: Path | None
         raise inputs.MisuseError(
             f"{name} is taken for a model, since there is no --dim and no --shape: {error}"
         ) from None
+    except (inputs.MisuseError, TypeError, ValueError):
+        raise
+    except Exception as error:
+        reason = f"{type(error).__name__}: {inputs.first_line(error)}"
+        raise inputs.MisuseError(f"{name} fails ({reason}); fix the model") from error
 
 
 def _makes_pymc_model(function: Callable) -> bool:

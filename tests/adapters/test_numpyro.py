@@ -187,6 +187,7 @@ def discrete(y: np.ndarray) -> None:
     ("model", "arguments", "error", "message"),
     [
         (no_latent, (Y,), ValueError, "no_latent must have a latent variable, but all its sample sites are observed"),
+        (len, (Y,), ValueError, "model len must have a latent variable, but it calls numpyro.sample nowhere"),
         (discrete, (Y,), ValueError, r"'z' \(Bernoulli\w*\) is discrete; sum it out"),
         (
             centred,

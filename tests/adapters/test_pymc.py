@@ -1,5 +1,6 @@
 """PyMC's models: log-densities against PyMC's own, priors, constraints, and no change of JAX's precision."""
 
+import importlib
 from typing import Any
 
 import jax
@@ -55,6 +56,23 @@ def test_draws_are_the_priors_and_variables_are_constrained():
     # Half of HalfCauchy(5) lies below 5.
     assert abs(np.mean(np.asarray(variables["tau"]) < 5) - 0.5) < 4 * 0.5 / np.sqrt(2000)
     assert_close(variables["theta"], variables["mu"][:, None] + variables["tau"][:, None] * variables["z"], 1e-4)
+
+
+def test_eight_schools_agree_with_nuts():
+    numpyro_schools: Any = pytest.importorskip("eight_schools")
+    common: Any = importlib.import_module("common")
+    reference = common.chain_moments(numpyro_schools.nuts(numpyro_schools.non_centred, jax.random.key(3), 500))
+    method = pgps.methods.TemperedSMC(moves=pgps.adjustments.HMC(num_leapfrog=4, num_steps=3))
+    results = []
+    for centred in (False, True):
+        result = pgps.adapters.pymc.sample(eight_schools(centred), key=KEY, num_particles=600, method=method)
+        columns = numpyro_schools.columns(result.particles)
+        found = pgps.metrics.moments(columns, result.log_weights, result.families)
+        np.testing.assert_array_less(np.abs(common.z_scores(found, reference)), 4.0)
+        assert np.all(found.mean_error < 1.0)
+        results.append((result.log_evidence, result.log_evidence_error))
+    (a, a_error), (b, b_error) = results
+    assert abs(a - b) < 4 * np.hypot(a_error, b_error)
 
 
 def test_misuse_is_named():

@@ -69,7 +69,7 @@ class NumPyroModel(AbstractModel):
         sites = {name: site for name, site in trace.items() if site["type"] == "sample"}
         self._latent = {name: site for name, site in sites.items() if not site["is_observed"]}
         self._observed = [name for name, site in sites.items() if site["is_observed"]]
-        _check_latent(self._name, self._latent)
+        _check_latent(self._name, self._latent, bool(sites))
         # As in NumPyro's own MCMC, parameters without a prior stay at their first values.
         fixed = {name: site["value"] for name, site in trace.items() if site["type"] in ("param", "mutable")}
         self._unseeded = self._handlers.substitute(model, data=fixed)
@@ -157,7 +157,12 @@ def _check_call(name: str, model: Callable, args: tuple, data: dict[str, Any]) -
         raise TypeError(f"model {name}({takes}) does not fit the data ({error}); match names and number") from None
 
 
-def _check_latent(name: str, latent: dict[str, Any]) -> None:
+def _check_latent(name: str, latent: dict[str, Any], has_sites: bool) -> None:
+    if not has_sites:
+        raise ValueError(
+            f"model {name} must have a latent variable, but it calls numpyro.sample nowhere; call it, or, if it makes "
+            "a PyMC model for the command line, declare it to: def model(...) -> pm.Model"
+        )
     if not latent:
         raise ValueError(
             f"model {name} must have a latent variable, but all its sample sites are observed; leave one without obs"

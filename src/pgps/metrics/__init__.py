@@ -1,4 +1,4 @@
-"""How good a sample is: shares and search of modes, distances, the Stein discrepancy; and how good predictions are."""
+"""How good a sample is: moments, shares and search of modes, distances, the Stein discrepancy; and predictions, too."""
 
 from pgps.metrics.base import normalised_weights
 from pgps.metrics.calibration import (
@@ -15,11 +15,13 @@ from pgps.metrics.calibration import (
 from pgps.metrics.clusters import Modes, find_modes
 from pgps.metrics.distances import mmd_squared, wasserstein_1, wasserstein_2
 from pgps.metrics.modes import ModeTable, Share, mode_table, score_1, score_2, share, weight_mismatch
+from pgps.metrics.moments import Moments, moments
 from pgps.metrics.stein import kernel_stein_discrepancy, target_scores
 
 __all__ = [
     "ModeTable",
     "Modes",
+    "Moments",
     "Reliability",
     "Share",
     "accuracy",
@@ -31,6 +33,7 @@ __all__ = [
     "kernel_stein_discrepancy",
     "mmd_squared",
     "mode_table",
+    "moments",
     "negative_log_likelihood",
     "normalised_weights",
     "predictive_entropy",

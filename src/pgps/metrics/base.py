@@ -3,7 +3,7 @@
 from typing import Any
 
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from pgps._checks import show, whole
 
@@ -59,6 +59,17 @@ def normalised_weights(
         raise ValueError(f"{name} must leave a particle with weight, got -inf only; pass None for equal weights")
     weights = np.exp(values - values.max())
     return weights / weights.sum()
+
+
+def families_of(ancestors: Int[AnyArray, " n"] | None, n: int) -> Int[np.ndarray, " n"]:
+    """The family of each of `n` particles, numbered from 0 on; each is one of its own if no ancestors are given."""
+    if ancestors is None:
+        return np.arange(n)
+    values = np.asarray(ancestors)
+    if values.shape != (n,) or not np.issubdtype(values.dtype, np.integer):
+        got = f"shape {values.shape} and dtype {values.dtype}"
+        raise ValueError(f"ancestors must be {n} whole numbers, got {got}; pass one index per particle")
+    return np.unique(values, return_inverse=True)[1]
 
 
 def _real_array(name: str, value: Any) -> np.ndarray:

@@ -24,7 +24,7 @@ from scipy import sparse
 from scipy.spatial import KDTree
 from scipy.spatial.distance import cdist
 
-from pgps.metrics.base import AnyArray, finite_array, normalised_weights
+from pgps.metrics.base import AnyArray, families_of, finite_array, normalised_weights
 
 # Standard errors between a peak and its saddle: a thousand particles have some hundred pairs that could pass for both.
 SIGNIFICANCE = 4.5
@@ -76,7 +76,7 @@ def find_modes(
     """
     points = finite_array("particles", particles, 2)
     weights = normalised_weights(log_weights, len(points))
-    families = np.arange(len(points)) if ancestors is None else _families(ancestors, len(points))
+    families = families_of(ancestors, len(points))
     labels = _cluster(points, weights, families)
     # A mode of the copies that the search sees has mass in the sample too, but for the rounding of a subsample.
     order = np.argsort(-np.bincount(labels, weights), kind="stable")
@@ -87,14 +87,6 @@ def find_modes(
     np.add.at(deviations, families, weights[:, None] * (inside - masses))
     centers = (inside * weights[:, None]).T @ points / masses[:, None]
     return Modes(masses, np.linalg.norm(deviations, axis=0), centers, labels)
-
-
-def _families(ancestors: AnyArray, n: int) -> np.ndarray:
-    values = np.asarray(ancestors)
-    if values.shape != (n,) or not np.issubdtype(values.dtype, np.integer):
-        got = f"shape {values.shape} and dtype {values.dtype}"
-        raise ValueError(f"ancestors must be {n} whole numbers, got {got}; pass one index per particle")
-    return np.unique(values, return_inverse=True)[1]
 
 
 def _cluster(points: np.ndarray, weights: np.ndarray, families: np.ndarray) -> np.ndarray:
