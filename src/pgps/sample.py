@@ -178,7 +178,7 @@ def _second_opinion(run: Run, method: AbstractMethod, problem: Problem, key: Arr
         problem,
         key,
         np.asarray(state.population.particles),
-        np.asarray(jax.nn.softmax(weights.log_weights), float),
+        np.asarray(weights.log_weights),
         np.asarray(weights.families),
         float(weights.log_evidence),
         float(weights.log_evidence_error),

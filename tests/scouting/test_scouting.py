@@ -76,7 +76,7 @@ def test_a_density_without_a_maximum_has_none():
 def look(particles: np.ndarray, log_evidence: float) -> tuple[Around, Evaluations]:
     n = len(particles)
     problem = Problem.of(wide_and_narrow, INITIAL)
-    return FEW.look(problem, jax.random.key(1), particles, np.full(n, 1 / n), np.arange(n), log_evidence, 0.01)
+    return FEW.look(problem, jax.random.key(1), particles, np.zeros(n), np.arange(n), log_evidence, 0.01)
 
 
 def exact_draws(share_of_narrow: float, n: int = 4000) -> np.ndarray:
@@ -115,7 +115,7 @@ def test_an_uncertain_evidence_is_no_reason_for_doubt():
         Problem.of(wide_and_narrow, INITIAL),
         jax.random.key(1),
         particles,
-        np.full(n, 1 / n),
+        np.zeros(n),
         np.arange(n),
         -0.3,
         0.3,

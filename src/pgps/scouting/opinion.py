@@ -16,10 +16,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
-from scipy import stats
+from scipy.special import gammaincinv
 
 from pgps import _checks
 from pgps.density import Evaluations, Problem
+from pgps.metrics.moments import moments
 from pgps.scouting.maxima import Maxima, Search, find_maxima
 
 # Ellipsoids hold so much of a Gaussian.
@@ -77,7 +78,7 @@ class Scouting(eqx.Module):
         problem: Problem,
         key: Array,
         particles: Float[np.ndarray, "n dim"],
-        weights: Float[np.ndarray, " n"],
+        log_weights: Float[np.ndarray, " n"],
         families: np.ndarray,
         log_evidence: float,
         log_evidence_error: float,
@@ -88,7 +89,7 @@ class Scouting(eqx.Module):
             problem: The density and the initial law.
             key: A random key.
             particles: The weighted sample.
-            weights: Its weights, which sum to 1.
+            log_weights: Its log-weights.
             families: The first ancestor of each particle.
             log_evidence: The log evidence that goes with it.
             log_evidence_error: Its standard error.
@@ -98,14 +99,14 @@ class Scouting(eqx.Module):
         rows = []
         for k in range(len(maxima.centers)):
             inside = np.linalg.norm(maxima.coordinates(k, particles), axis=1) < radius
-            sampled, sampled_error = _share(inside, weights, families)
+            sampled = moments(inside, log_weights, families)
             key = jax.random.fold_in(key_draws, k)
             ratios = _ratios(problem, key, maxima.centers[k], maxima.roots[k], self.num_integrated)
             shares = np.exp(np.asarray(ratios, float) - log_evidence)
             error = np.std(shares, ddof=1) / np.sqrt(len(shares))
             if error < _LARGEST_ERROR * np.mean(shares):
                 error = np.hypot(error, np.mean(shares) * log_evidence_error)
-                rows.append((maxima.centers[k], np.mean(shares), error, sampled, sampled_error))
+                rows.append((maxima.centers[k], np.mean(shares), error, sampled.mean, sampled.mean_error))
         evaluations = Evaluations(maxima.num_values + len(maxima.centers) * self.num_integrated, maxima.num_gradients)
         columns = [np.asarray(column) for column in zip(*rows, strict=True)] if rows else [np.zeros(0)] * 5
         return Around(*columns), evaluations
@@ -130,14 +131,8 @@ def differences(around: Around) -> list[str]:
 
 
 def _radius(dim: int) -> float:
-    return float(np.sqrt(stats.chi2.ppf(_HELD, dim)))
-
-
-def _share(inside: np.ndarray, weights: np.ndarray, families: np.ndarray) -> tuple[float, float]:
-    """The particles' weight inside, and its standard error by families."""
-    share = float(weights @ inside)
-    deviations = np.bincount(families, weights * (inside - share))
-    return share, float(np.linalg.norm(deviations))
+    """The square root of the quantile of the chi-squared law; scipy.stats has it, but takes a second to import."""
+    return float(np.sqrt(2 * gammaincinv(dim / 2, _HELD)))
 
 
 @eqx.filter_jit
