@@ -134,6 +134,7 @@ def test_default_run_that_lost_a_mode_says_so():
 
 def test_scouted_law_is_normalised_and_draws_what_it_says(x64: None):
     law = pgps.scouted(wide_and_narrow, pgps.Normal(jnp.zeros(2), 3.0), key=jax.random.key(0), scouting=FEW)
+    assert law.maxima.shape == (2, 2)
     draws = jax.vmap(law.sample)(jax.random.split(jax.random.key(1), 20_000))
     # E[q / p] under p is the integral of q; with q a Gaussian that p covers.
     wide = pgps.Normal(jnp.zeros(2), 2.0)

@@ -52,6 +52,11 @@ class Scouted(AbstractLaw):
         return jnp.logaddexp(jnp.log1p(-self.share) + self.initial.logdensity(x), jnp.log(self.share) + scouted)
 
     @property
+    def maxima(self) -> Float[Array, "k dim"]:
+        """The maxima that were found, as flat vectors."""
+        return self.centers[jnp.isfinite(self.log_weights)]
+
+    @property
     def covers(self) -> bool:
         """It does, as far as anybody has looked."""
         return True
