@@ -5,9 +5,10 @@ compiled code. Step k draws its randomness from fold_in(key, k): a run does not 
 nor on the other runs of the program.
 """
 
+import contextlib
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple
 
@@ -126,7 +127,7 @@ def drive(
     advance = partial(_advance, method, lanes, limit, options.observe)
 
     kept = None if keeper is None else _resume(keeper, begin, advance, limit)
-    with progress_bar(options.progress) as report:
+    with progress_bar(options.progress) as report, _failures_on_the_device():
         if kept is None:
             kept = Kept(begin(), [], 0.0, [])
             _check_start(kept.runs.state, num_particles)
@@ -186,7 +187,13 @@ def _loop(
         size, advanced, goes_on = 1, False, show()
         while journal.is_running and goes_on and not interrupted():
             start = time.perf_counter()
-            count = journal.add(*advance(journal.runs, jnp.asarray(size)))
+            try:
+                count = journal.add(*advance(journal.runs, jnp.asarray(size)))
+            except (jax.errors.JaxRuntimeError, ValueError):
+                # A host function has raised, or memory was short: the chunks before are not lost.
+                if keeper is not None and advanced:
+                    keeper.write(journal.kept())
+                raise
             advanced, goes_on = True, show(failed=count < size)
             now = time.perf_counter()
             if now >= options.deadline:
@@ -197,6 +204,17 @@ def _loop(
         journal.end(Status.INTERRUPTED)
         if keeper is not None and advanced:
             keeper.write(journal.kept())
+
+
+@contextlib.contextmanager
+def _failures_on_the_device() -> Iterator[None]:
+    """A host function that has raised shows as one kind of error; JAX's own depends on where it comes to light."""
+    try:
+        yield
+    except ValueError as error:
+        if not str(error).startswith("INTERNAL:"):
+            raise
+        raise jax.errors.JaxRuntimeError(str(error)) from error
 
 
 def _next_size(size: int, seconds: float) -> int:
