@@ -57,7 +57,7 @@ def flat_within_five(x: Array) -> Array:
     return -0.5 * jnp.sum(jnp.maximum(jnp.abs(x) - 5, 0) ** 2)
 
 
-DENSITIES = [
+DENSITIES: list[Callable[[Array], Array]] = [
     no_mass_on_the_left,
     nan_gradient_on_the_right,
     overflows_far_out,

@@ -34,7 +34,7 @@ class Nothing(NamedTuple):
 
 def numbers(dtype: str, shape: tuple[int, ...]) -> st.SearchStrategy[np.ndarray]:
     """Arrays of any floats, nan and infinities too."""
-    width = {"float64": 64, "float32": 32}.get(dtype, 16)
+    width = 32 if dtype == "float32" else 16
     drawn = arrays(f"float{width}", shape, elements=st.floats(width=width))
     return drawn.map(lambda array: array.astype(jnp.dtype(dtype)))
 

@@ -21,7 +21,6 @@ from pgps.weights import pareto_k
 if TYPE_CHECKING:
     from xarray import DataTree
 
-_NUMBERS = ("t", "ess", "log_evidence", "log_evidence_error")
 _MOST_ROWS = 12
 _MOST_PARTICLES = 100_000
 
@@ -219,7 +218,7 @@ class Result:
         record = {
             "status": self.status.name,
             "num_evaluations": dataclasses.asdict(self.num_evaluations),
-            **{name: describe(getattr(self, name)) for name in _NUMBERS},
+            **{name: describe(getattr(self, name)) for name in ("t", "ess", "log_evidence", "log_evidence_error")},
             "warnings": list(self.warnings),
             "provenance": self.provenance,
             "particles": tree,
@@ -248,10 +247,17 @@ def load(path: str | Path, like: PyTree | None = None) -> Result:
             warnings=tuple(record["warnings"]),
             provenance=dict(record["provenance"]),
             families=jax.numpy.asarray(arrays["families"]) if "families" in arrays else None,
-            **{name: None if record[name] is None else float(record[name]) for name in _NUMBERS},
+            t=float(record["t"]),
+            ess=_number(record["ess"]),
+            log_evidence=_number(record["log_evidence"]),
+            log_evidence_error=_number(record["log_evidence_error"]),
         )
         _check_parts(result, leaves)
     return result if like is None else dataclasses.replace(result, particles=storage.shaped_like(leaves, like))
+
+
+def _number(value: Any) -> float | None:
+    return None if value is None else float(value)
 
 
 def _check_parts(result: Result, leaves: list[np.ndarray]) -> None:
@@ -261,5 +267,5 @@ def _check_parts(result: Result, leaves: list[np.ndarray]) -> None:
         raise ValueError("particles and log_weights are not equally many")
     if result.families is not None and result.families.shape != log_weights.shape:
         raise ValueError("families and log_weights are not equally many")
-    if result.t is None or not all(isinstance(warning, str) for warning in result.warnings):
+    if not all(isinstance(warning, str) for warning in result.warnings):
         raise ValueError("result.json has an entry of another kind than Result.save writes")

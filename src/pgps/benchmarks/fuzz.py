@@ -8,11 +8,6 @@ command would begin to, `ReachedError` ends it. Input i of a seed is made from t
 
 import collections
 import contextlib
-import hashlib
-import io
-import os
-import shutil
-import signal
 import sys
 import tempfile
 import time
@@ -23,10 +18,10 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 from unittest import mock
 
-import jax
 import numpy as np
 
 from pgps.benchmarks import fuzz_inputs
+from pgps.benchmarks.fuzz_watch import contents, limited, restore, silenced, watched
 from pgps.benchmarks.timing import environment, write
 from pgps.result import PGPSWarning
 
@@ -47,8 +42,6 @@ _SENTINELS = (
 )
 # So many inputs in a hundred are not damaged, and must be found valid.
 _PERCENT_VALID = 2
-_WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-_CHANGES = ("os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.symlink", "os.link", "os.truncate", "os.chmod")
 
 
 class Preset(NamedTuple):
@@ -62,10 +55,6 @@ PRESETS = {"full": Preset(10_000), "smoke": Preset(200)}
 
 class ReachedError(BaseException):
     """A command has come to where it would sample; nothing in the library may catch it."""
-
-
-class HungError(BaseException):
-    """A command has taken too long."""
 
 
 class Outcome(NamedTuple):
@@ -136,7 +125,7 @@ def prepare(folder: Path) -> None:
     from pgps.cli import main
 
     folder.mkdir(parents=True)
-    with contextlib.chdir(folder), _silence(), warnings.catch_warnings(action="ignore", category=PGPSWarning):
+    with contextlib.chdir(folder), silenced(), warnings.catch_warnings(action="ignore", category=PGPSWarning):
         fuzz_inputs.prepare(main)
         with _sentinels(), contextlib.suppress(ReachedError):
             main(fuzz_inputs.REPRODUCE)
@@ -152,17 +141,17 @@ def attempt(seed: int, index: int, scratch: Path) -> Outcome:
 
     rng = np.random.default_rng([seed, index])
     folder = scratch / "work"
-    _restore(scratch / "valid", folder)
+    restore(scratch / "valid", folder)
     names, shares = list(fuzz_inputs.KINDS), [share for share, _ in fuzz_inputs.KINDS.values()]
     kind, is_valid = str(rng.choice(names, p=shares)), bool(rng.integers(100) < _PERCENT_VALID)
     with contextlib.chdir(folder):
         argv = fuzz_inputs.COMMANDS[int(rng.integers(len(fuzz_inputs.COMMANDS)))]
         if not is_valid:
             argv = fuzz_inputs.KINDS[kind][1](rng)
-        before, start = _contents(folder), time.perf_counter()
-        with _watched(folder) as outside, _silence() as (stdout, stderr), _sentinels(), _alarm():
+        before, start = contents(folder), time.perf_counter()
+        with watched(folder) as outside, silenced() as (stdout, stderr), _sentinels(), limited(LONGEST):
             end, error = _end(main, list(argv))
-        seconds, after = time.perf_counter() - start, _contents(folder)
+        seconds, after = time.perf_counter() - start, contents(folder)
     faults = [] if error is None else [error]
     faults += [f"touched {path}, which is outside its folder" for path in outside]
     faults += _wrong_words(end, stdout(), stderr()) if error is None else []
@@ -197,14 +186,6 @@ def _wrong_words(end: str, stdout: str, stderr: str) -> list[str]:
     return faults if one_line and stderr[:-1].isprintable() else [*faults, f"printed {stderr!r:.500}, not one line"]
 
 
-def _contents(folder: Path) -> dict[str, str]:
-    """A hash of every file of a folder, by name; folders have none."""
-    return {
-        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
-        for path in folder.rglob("*")
-    }
-
-
 def _changed(before: dict[str, str], after: dict[str, str], end: str) -> set[str]:
     """Files that are gone or altered and, if the command was refused, those that are new."""
     changed = {name for name in before if after.get(name) != before[name]}
@@ -221,87 +202,6 @@ def _sentinels() -> Iterator[None]:
 
 def _reach(*_: Any, **__: Any) -> NoReturn:
     raise ReachedError
-
-
-def _restore(valid: Path, folder: Path) -> None:
-    """Make a folder the same as another; copying what differs alone is several times faster."""
-    folder.mkdir(exist_ok=True)
-    wanted = {path.relative_to(valid): path for path in valid.rglob("*")}
-    for path in sorted(folder.rglob("*"), reverse=True):
-        if path.relative_to(folder) not in wanted:
-            path.rmdir() if path.is_dir() else path.unlink()
-    for name, path in sorted(wanted.items()):
-        copy = folder / name
-        if path.is_dir():
-            copy.mkdir(exist_ok=True)
-        elif not copy.exists() or copy.stat().st_mtime_ns != path.stat().st_mtime_ns:
-            shutil.copy2(path, copy)
-
-
-@contextlib.contextmanager
-def _silence() -> Iterator[tuple[Callable[[], str], Callable[[], str]]]:
-    """Take what is printed, by the rules of a terminal in UTF-8; gives the ways to read it."""
-    streams = [io.TextIOWrapper(io.BytesIO(), "utf-8", rule) for rule in ("strict", "backslashreplace")]
-
-    def reader(stream: io.TextIOWrapper) -> Callable[[], str]:
-        def read() -> str:
-            stream.flush()
-            stream.seek(0)
-            return stream.read()
-
-        return read
-
-    stdout, stderr = streams
-    with contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(stderr):
-        yield reader(stdout), reader(stderr)
-
-
-@contextlib.contextmanager
-def _alarm() -> Iterator[None]:
-    def ring(*_: Any) -> None:
-        raise HungError(f"no answer after {LONGEST:g} s")
-
-    before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, LONGEST)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-
-
-_watchers: list[Callable[[str], None]] = []
-"""At most one: told of each path that Python code is about to change. An audit hook cannot be taken away again."""
-
-
-def _audit(event: str, arguments: tuple) -> None:
-    if not _watchers or not (event == "open" or event in _CHANGES):
-        return
-    is_write = event in _CHANGES or bool((arguments[2] or 0) & _WRITES)
-    for path in arguments[: 2 if event == "os.rename" else 1] if is_write else ():
-        if isinstance(path, str | bytes | os.PathLike):
-            _watchers[0](os.path.abspath(os.fsdecode(path)))
-
-
-@contextlib.contextmanager
-def _watched(folder: Path) -> Iterator[list[str]]:
-    """Watch for changes outside a folder; what packages keep in the user's caches is their own business."""
-    if _audit not in _hooked:
-        sys.addaudithook(_audit)
-        _hooked.append(_audit)
-    caches = (os.environ.get("XDG_CACHE_HOME", str(Path.home() / ".cache")), jax.config.jax_compilation_cache_dir)
-    roots = tuple(os.path.join(root, "") for root in (str(folder), *caches) if root)
-    outside: list[str] = []
-    bytecode, sys.dont_write_bytecode = sys.dont_write_bytecode, True
-    _watchers.append(lambda path: None if f"{path}/".startswith((*roots, "/dev/null/")) else outside.append(path))
-    try:
-        yield outside
-    finally:
-        _watchers.clear()
-        sys.dont_write_bytecode = bytecode
-
-
-_hooked: list[Callable] = []
 
 
 def main(argv: Sequence[str]) -> None:

@@ -126,7 +126,7 @@ def arguments(rng: Generator) -> list[str]:
 
 def config(rng: Generator) -> list[str]:
     """A file of options with another value, another name, or other bytes."""
-    lines = _OPTIONS.splitlines()
+    lines: list[str] = list(_OPTIONS.splitlines())
     place = int(rng.integers(len(lines)))
     name, _, _ = lines[place].partition(" = ")
     content = None
