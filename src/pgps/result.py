@@ -21,6 +21,7 @@ from pgps.weights import pareto_k
 if TYPE_CHECKING:
     from xarray import DataTree
 
+_REAL = (jax.numpy.floating, jax.numpy.integer, np.bool_)
 _MOST_ROWS = 12
 _MOST_PARTICLES = 100_000
 
@@ -267,5 +268,8 @@ def _check_parts(result: Result, leaves: list[np.ndarray]) -> None:
         raise ValueError("particles and log_weights are not equally many")
     if result.families is not None and result.families.shape != log_weights.shape:
         raise ValueError("families and log_weights are not equally many")
+    for name, values in result.trace.items():
+        if not any(jax.numpy.issubdtype(values.dtype, kind) for kind in _REAL):
+            raise ValueError(f"trace {name!r} holds {values.dtype}, not numbers")
     if not all(isinstance(warning, str) for warning in result.warnings):
         raise ValueError("result.json has an entry of another kind than Result.save writes")
