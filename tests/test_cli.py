@@ -142,6 +142,7 @@ def test_words_with_line_breaks_are_told_in_one_line(capsys):
         ("--max-evaluations 0", ["--max-evaluations", "'0'"]),
         ("--max-seconds 0", ["--max-seconds", "0.0", "positive"]),
         ("--alph 1", ["--alph"]),
+        ("--method=--", ["--method", "'--'"]),
     ],
 )
 @pytest.mark.usefixtures("folder")

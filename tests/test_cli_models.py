@@ -129,6 +129,7 @@ def test_the_command_line_goes_before_the_file(sampled: list[dict], capsys):
         ("dim = {a = 1}", ["'dim' must be a number or a text"]),
         ('dim = "x"', ["--dim", "'x'"]),
         ('out = "a\\u0000b"', ["--out", "null"]),
+        ('method = "--"', ["--method", "'--'"]),
         (f"dim = {'[' * 3000}", ["run.toml cannot be read"]),
     ],
 )

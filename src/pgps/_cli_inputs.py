@@ -104,9 +104,11 @@ def one_line(text: str) -> str:
     return "".join(visible)
 
 
-def check_text(argv: Sequence[str]) -> None:
-    """Raise unless every word can be written to a file: bytes of another encoding cannot."""
+def check_words(argv: Sequence[str]) -> None:
+    """Refuse bytes of another encoding, which no file could hold, and `--option=--`, which argparse takes for []."""
     for word in argv:
+        if word.startswith("-") and word.endswith("=--"):
+            raise MisuseError(f"{word[:-3]} must have a value, got '--'; give it one")
         if any("\ud800" <= letter <= "\udfff" for letter in word):
             raise MisuseError(f"arguments must be text in UTF-8, got {word!a:.80}; rename what it stands for")
 

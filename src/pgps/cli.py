@@ -43,10 +43,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; returns 0, 1 if a run did not reach its end, 2 for misuse, 130 for Ctrl-C."""
     argv = list(sys.argv[1:] if argv is None else argv)
     try:
-        inputs.check_text(argv)
         parser, asked = _parser(), shlex.join(["pgps", *argv])
         if argv[:1] == ["sample"]:
             argv[1:] = config.expanded(_commands(parser)["sample"], argv[1:])
+        inputs.check_words(argv)
         args = parser.parse_args(argv, argparse.Namespace(asked=asked))
         return args.command(args)
     except inputs.MisuseError as error:
