@@ -269,7 +269,7 @@ def _check_parts(result: Result, leaves: list[np.ndarray]) -> None:
     if result.families is not None and result.families.shape != log_weights.shape:
         raise ValueError("families and log_weights are not equally many")
     for name, values in result.trace.items():
-        if not any(jax.numpy.issubdtype(values.dtype, kind) for kind in _REAL):
-            raise ValueError(f"trace {name!r} holds {values.dtype}, not numbers")
+        if values.ndim != 1 or not any(jax.numpy.issubdtype(values.dtype, kind) for kind in _REAL):
+            raise ValueError(f"trace {name!r} is {values.dtype}{list(values.shape)}, not one number for each step")
     if not all(isinstance(warning, str) for warning in result.warnings):
         raise ValueError("result.json has an entry of another kind than Result.save writes")
