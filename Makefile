@@ -1,8 +1,10 @@
-# Everything here installs what it needs into .venv, once, and again when pyproject.toml changes.
+# Everything here installs what it needs into .venv, once, and again when pyproject.toml or constraints.txt changes.
 # A target that needs less installs less: the demo has no use for a type checker.
 
 PYTHON ?= python3
 ARGS ?=
+# Exact versions, for one Python and one system; on others, or with CONSTRAINTS=/dev/null, the newest are installed.
+CONSTRAINTS ?= constraints.txt
 
 BIN := .venv/bin
 # Warnings about the machine's own package locations are noise here; errors are not, and they still end the run.
@@ -46,7 +48,7 @@ clean:  ## remove caches and built documents (rm -rf .venv starts over altogethe
 .venv/.demo: EXTRAS := report,progress
 .venv/.test: EXTRAS := test
 .venv/.dev: EXTRAS := dev
-.venv/.demo .venv/.test .venv/.dev: pyproject.toml | .venv/.created
+.venv/.demo .venv/.test .venv/.dev: pyproject.toml $(CONSTRAINTS) | .venv/.created
 	@echo "installing pgps[$(EXTRAS)] into .venv: a few minutes the first time"
-	@$(PIP) -e '.[$(EXTRAS)]'
+	@$(PIP) -c $(CONSTRAINTS) -e '.[$(EXTRAS)]'
 	@touch $@

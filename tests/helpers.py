@@ -143,6 +143,15 @@ BIJECTORS: dict[str, bijectors.AbstractBijector] = {
     "simplex": bijectors.Simplex(),
     "ordered": bijectors.Ordered(),
 }
+# What the values of each obey.
+CONSTRAINTS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "identity": lambda y: np.isfinite(y),
+    "positive": lambda y: y > 0,
+    "interval": lambda y: (y > -1.5) & (y < 4.0),
+    "interval-array": lambda y: (y > np.array([-2.0, 0.0, 1.0])) & (y < np.array([-1.0, 0.5, 30.0])),
+    "simplex": lambda y: (y > 0) & (y < 1) & (np.abs(y.sum(axis=-1, keepdims=True) - 1) < 1e-12) & (y.shape[-1] == 4),
+    "ordered": lambda y: np.diff(y, axis=-1) > 0,
+}
 
 
 def over(name: str, registry: Mapping[str, Any]) -> pytest.MarkDecorator:

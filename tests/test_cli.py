@@ -80,12 +80,25 @@ def misuse(command: str, capsys: pytest.CaptureFixture[str]) -> str:
         ("sample target.py:logdensity --dim 2 --shape 2", ["--dim", "--shape"]),
         ("sample target.py:logdensity --shape 2,x", ["--shape", "'2,x'"]),
         ("sample target.py:logdensity --shape 2,", ["--shape", "'2,'"]),
+        ("sample target.py:logdensity --shape 99999,99999", ["--shape", "at most 2147483647"]),
+        (f"sample target.py:logdensity --dim 2 --out {'x' * 300}", ["--out", "File name too long"]),
+        (f"sample {'x' * 300}.py:logdensity --dim 2", ["FILE.py:function", "File name too long"]),
+        ("sample target.py:logdensity --dim 2 --out=", ["--out", "it is empty"]),
+        ("sample target.py:logdensity --dim 2 --checkpoint a\0b", ["--checkpoint", "null"]),
+        ("sample target.py:logdensity --dim 2 --out \udcff", [r"'\udcff'", "UTF-8"]),
+        ("report run --out \x1b[31m/page.html", [r"\x1b[31m"]),
     ],
 )
 @pytest.mark.usefixtures("folder")
 def test_a_command_that_cannot_be_parsed(capsys, command, words):
     error = misuse(command, capsys)
     assert all(word in error for word in words), error
+
+
+@pytest.mark.usefixtures("folder")
+def test_words_with_line_breaks_are_told_in_one_line(capsys):
+    assert main(["sample", "two\nlines.py:f", "--dim", "2"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
 
 
 @pytest.mark.parametrize(
@@ -129,6 +142,7 @@ def test_a_command_that_cannot_be_parsed(capsys, command, words):
         ("--max-evaluations 0", ["--max-evaluations", "'0'"]),
         ("--max-seconds 0", ["--max-seconds", "0.0", "positive"]),
         ("--alph 1", ["--alph"]),
+        ("--method=--", ["--method", "'--'"]),
     ],
 )
 @pytest.mark.usefixtures("folder")

@@ -32,6 +32,7 @@ def discrete(y, sd):
 def broken(y, sd):
     numpyro.sample("mean", missing)
 
+from math import log
 CONSTANT = 3
 """
 PYMC_FILE = """\
@@ -125,7 +126,7 @@ def test_a_pymc_model_is_sampled_in_its_own_variables(capsys):
     np.testing.assert_allclose(pgps.load("ready").particles["mean"], means, rtol=1e-4)
     for command, words in (
         ("undeclared --data rows.csv", "calls numpyro.sample nowhere"),
-        ("broken --data rows.csv", "pymc_file.py:broken fails (NameError: name 'missing' is not defined)"),
+        ("broken --data rows.csv", "pymc_file.py:broken fails as a model (NameError: name 'missing' is not defined)"),
         ("ready --data rows.csv", "--data rows.csv is of no use to pymc_file.py:ready"),
     ):
         assert words in misuse(f"sample pymc_file.py:{command}", capsys)
@@ -166,6 +167,9 @@ def test_the_command_line_goes_before_the_file(sampled: list[dict], capsys):
         ("dim = true", ["'dim' must be a number or a text, got True"]),
         ("dim = {a = 1}", ["'dim' must be a number or a text"]),
         ('dim = "x"', ["--dim", "'x'"]),
+        ('out = "a\\u0000b"', ["--out", "null"]),
+        ('method = "--"', ["--method", "'--'"]),
+        (f"dim = {'[' * 3000}", ["run.toml cannot be read"]),
     ],
 )
 def test_a_file_of_options_that_is_wrong(text: str, words: list[str], capsys):
@@ -189,7 +193,8 @@ def test_a_file_of_options_that_is_wrong(text: str, words: list[str], capsys):
         ),
         ("sample file.py:model --data rows.csv --initial normal:0,-1", ["--initial normal:0,-1: scale"]),
         ("sample file.py:discrete --data rows.csv", ["must have continuous latent variables", "'k'"]),
-        ("sample file.py:broken --data rows.csv", ["file.py:broken fails (NameError", "fix the model"]),
+        ("sample file.py:broken --data rows.csv", ["file.py:broken fails as a model (NameError: name 'missing'"]),
+        ("sample file.py:log --dim 1", ["file.py:log must be a Python function", "built-in"]),
         ("sample file.py:CONSTANT", ["file.py:CONSTANT: model must be a pymc.Model, got 3"]),
         ("sample file.py:CONSTANT --data rows.csv", ["--data rows.csv is of no use to file.py:CONSTANT"]),
         ("sample file.py:CONSTANT --dim 2", ["must name a function", "3"]),
@@ -207,7 +212,7 @@ def test_a_model_or_data_that_cannot_be_had(command: str, words: list[str], caps
     ("name", "text", "word"),
     [
         ("a.csv", "y,sd\n", "a header and no rows"),
-        ("a.csv", "", "cannot be read"),
+        ("a.csv", "", "it is empty"),
         ("a.csv", "y,sd\n1\n", "row 1 has 1 cells, the header 2"),
         ("a.csv", "y,y\n1,2\n", "two columns have one name"),
         ("a.csv", "y,sd\n1,x\n", "column 'sd' holds cells that are not numbers"),
@@ -218,6 +223,7 @@ def test_a_model_or_data_that_cannot_be_had(command: str, words: list[str], caps
         ("a.json", "{", "cannot be read"),
         ("a.json", '{"y": [1], "sd": ["a"]}', "'sd' must be numbers"),
         ("a.npz", "not an archive", "cannot be read"),
+        ("a.json", "[" * 100_000, "cannot be read (RecursionError"),
     ],
 )
 def test_data_that_are_wrong(name: str, text: str, word: str, capsys):
@@ -228,6 +234,12 @@ def test_data_that_are_wrong(name: str, text: str, word: str, capsys):
 def test_objects_in_an_archive_are_not_unpickled(capsys):
     np.savez("a.npz", y=np.array([{"a": 1}], dtype=object))
     assert "cannot be read" in misuse("sample file.py:line --dim 1 --data a.npz", capsys)
+
+
+def test_one_array_without_a_name(capsys):
+    np.save("a.npy", np.arange(3.0))
+    Path("a.npy").rename("a.npz")
+    assert "one array without a name" in misuse("sample file.py:line --dim 1 --data a.npz", capsys)
 
 
 def test_a_truncated_archive(capsys):

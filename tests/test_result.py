@@ -1,5 +1,6 @@
 """Results on disk: they come back as they were, nothing is overwritten, and damage is told."""
 
+import collections
 import dataclasses
 import json
 from typing import NamedTuple
@@ -105,6 +106,29 @@ def test_an_empty_folder_and_new_parents_are_fine(tmp_path):
     assert pgps.load(tmp_path / "a" / "b" / "c").t == pgps.load(tmp_path / "empty").t == 1.0
 
 
+def test_folders_that_cannot_be_replaced_are_filled(tmp_path, monkeypatch):
+    """The current folder, and one behind a link."""
+    result = make_result(PARTICLES["array"])
+    for name in ("current", "real"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "link").symlink_to("real")
+    monkeypatch.chdir(tmp_path / "current")
+    for path in (".", tmp_path / "link"):
+        result.save(path)
+        assert pgps.load(path).t == 1.0
+    for name in ("current", "real"):
+        assert {path.name for path in (tmp_path / name).iterdir()} == {"result.json", "particles.npz"}
+
+
+def test_an_ordered_dict_keeps_its_order(tmp_path):
+    """JAX has its leaves as they were put in, and those of other dicts by name."""
+    particles = collections.OrderedDict(b=jnp.zeros(3), a=jnp.ones(3))
+    make_result(particles).save(tmp_path / "run")
+    again = pgps.load(tmp_path / "run", like=particles).particles
+    np.testing.assert_array_equal(again["a"], 1.0)
+    np.testing.assert_array_equal(again["b"], 0.0)
+
+
 def test_a_failed_save_leaves_nothing(tmp_path, monkeypatch):
     def fail(*_, **__):
         raise OSError("disk full")
@@ -129,6 +153,40 @@ class TestDamage:
         content = (folder / name).read_bytes()
         (folder / name).write_bytes(content[: len(content) // 2])
         with pytest.raises(ValueError, match="damaged"):
+            pgps.load(folder)
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            {"status": "FINE"},
+            {"t": None},
+            {"t": [1]},
+            {"warnings": 3},
+            {"warnings": [1]},
+            {"num_evaluations": {"calls": 1}},
+            {"provenance": "none"},
+            {"particles": {"kind": "leaf", "index": 9}},
+            {"particles": {"kind": "set", "items": []}},
+            {"dtypes": {"log_weights": "object"}},
+            {"ess": "much"},
+        ],
+        ids=str,
+    )
+    def test_an_entry_of_another_kind(self, folder, change):
+        record = json.loads((folder / "result.json").read_text()) | change
+        (folder / "result.json").write_text(json.dumps(record))
+        with pytest.raises(ValueError, match="damaged result .*; restore it or run again"):
+            pgps.load(folder)
+
+    @pytest.mark.parametrize(
+        "arrays",
+        [{"log_weights": np.zeros(2)}, {"particles/0": np.zeros((4, 2))}, {"families": np.zeros(5, int)}],
+        ids=str,
+    )
+    def test_arrays_that_do_not_fit(self, folder, arrays):
+        with np.load(folder / "particles.npz") as archive:
+            np.savez(folder / "particles.npz", **(dict(archive) | arrays))
+        with pytest.raises(ValueError, match="not equally many"):
             pgps.load(folder)
 
     def test_another_format(self, folder):
@@ -159,5 +217,5 @@ def test_settings_are_plain_data():
 def test_trees_survive_storage():
     for tree in PARTICLES.values():
         skeleton, leaves = storage.encode_tree(tree)
-        again = storage.decode_tree(json.loads(json.dumps(skeleton)), leaves, None)
+        again = storage.decode_tree(json.loads(json.dumps(skeleton)), leaves)
         assert jax.tree.structure(again) == jax.tree.structure(tree)

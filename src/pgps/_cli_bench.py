@@ -9,15 +9,20 @@ from pgps import _cli_inputs as inputs
 # An option that is left out is not passed on, so that defaults are stated once, in the library.
 _UNSET: dict[str, Any] = {"default": argparse.SUPPRESS}
 
+# Options that a benchmark has besides the preset; those of steps have --repeats.
+_OWN_OPTIONS = {"evidence": ("targets", "samplers", "seeds"), "resume": (), "fuzz": ("inputs",)}
+
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Give the parser the benchmarks' options."""
-    names = ["training-step", "baseline-step", "bnn-step", "evidence", "resume"]
+    names = ["training-step", "baseline-step", "bnn-step", "evidence", "resume", "fuzz"]
     parser.add_argument("benchmark", choices=names, help="what to measure")
     parser.add_argument("--preset", choices=["full", "smoke"], default="full", help="how much (default: %(default)s)")
     parser.add_argument(
         "--repeats", type=inputs.whole(1), metavar="N", help="of a step: measurements of each", **_UNSET
     )
+    inputs_help = "of fuzz: malformed inputs, which --seed decides (default: 10,000, smoke 200)"
+    parser.add_argument("--inputs", type=inputs.whole(1), metavar="N", help=inputs_help, **_UNSET)
     group = parser.add_argument_group("options of evidence, whose --out may be a folder to go on in")
     group.add_argument("--targets", type=inputs.names, metavar="LIST", help="with commas between them", **_UNSET)
     group.add_argument(
@@ -27,14 +32,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure the speed of steps (training, baselines, networks) or known log evidences; or kill and resume runs."""
-    from pgps.benchmarks import baseline_step, bnn_step, resume, training_step
+    """Measure the speed of steps or known log evidences; kill and resume runs; try malformed inputs (fuzz)."""
+    from pgps.benchmarks import baseline_step, bnn_step, fuzz, resume, training_step
 
-    foreign = {"evidence": ("repeats",), "resume": ("repeats", "targets", "samplers", "seeds")}.get(
-        args.benchmark, ("targets", "samplers", "seeds")
-    )
-    for name in foreign:
-        if name in args:
+    own = _OWN_OPTIONS.get(args.benchmark, ("repeats",))
+    for name in ("repeats", "inputs", "targets", "samplers", "seeds"):
+        if name in args and name not in own:
             raise inputs.MisuseError(f"--{name} does not apply to {args.benchmark}; leave it out")
     if args.benchmark == "evidence":
         return _evidence(args)
@@ -43,18 +46,20 @@ def run(args: argparse.Namespace) -> int:
         "baseline-step": baseline_step,
         "bnn-step": bnn_step,
         "resume": resume,
+        "fuzz": fuzz,
     }[args.benchmark]
     inputs.check_output(args.out)
     chosen: dict[str, Any] = {"preset": benchmark.PRESETS[args.preset]}
-    if "repeats" in args:
-        chosen["repeats"] = args.repeats
+    chosen |= {name: getattr(args, name) for name in ("repeats", "inputs") if name in args}
+    if benchmark is fuzz:
+        chosen["seed"] = args.seed
     folder = args.out or inputs.next_free("bench")
     with inputs.writing(folder):
         record = benchmark.run(folder, args.quiet, **chosen)
     if not args.quiet:
         print(benchmark.format_table(record))
     print(folder / "result.json")
-    return 0
+    return 1 if record.get("failures") else 0
 
 
 def _evidence(args: argparse.Namespace) -> int:

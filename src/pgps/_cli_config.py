@@ -19,13 +19,13 @@ def add_option(parser: argparse.ArgumentParser) -> None:
         f"options from a TOML file, as in dim = 2; those on the command line go before. {FILE} in the output folder "
         "is such a file"
     )
-    parser.add_argument("--config", type=Path, metavar="FILE.toml", help=config_help)
+    parser.add_argument("--config", type=inputs.path, metavar="FILE.toml", help=config_help)
 
 
 def expanded(parser: argparse.ArgumentParser, argv: Sequence[str]) -> list[str]:
     """The arguments with the file's options in place of `--config`."""
     early = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
-    early.add_argument("--config", type=Path)
+    early.add_argument("--config", type=inputs.path)
     try:
         known, rest = early.parse_known_args(list(argv))
     except argparse.ArgumentError:
@@ -62,7 +62,7 @@ def write(folder: Path, parser: argparse.ArgumentParser, args: argparse.Namespac
 def _read(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise inputs.MisuseError(
             f"--config {path} cannot be read ({inputs.first_line(error)}); check the file"
         ) from error

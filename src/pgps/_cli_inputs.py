@@ -7,9 +7,10 @@ import argparse
 import contextlib
 import importlib.util
 import inspect
+import math
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -97,6 +98,35 @@ def first_line(error: BaseException) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
+def one_line(text: str) -> str:
+    """A text on one line, in which whatever a terminal would not print can be seen."""
+    visible = (letter if letter.isprintable() else ascii(letter)[1:-1] for letter in " ".join(text.split()))
+    return "".join(visible)
+
+
+def check_words(argv: Sequence[str]) -> None:
+    """Refuse bytes of another encoding, which no file could hold, and `--option=--`, which argparse takes for []."""
+    for word in argv:
+        if word.startswith("-") and word.endswith("=--"):
+            raise MisuseError(f"{word[:-3]} must have a value, got '--'; give it one")
+        if any("\ud800" <= letter <= "\udfff" for letter in word):
+            raise MisuseError(f"arguments must be text in UTF-8, got {word!a:.80}; rename what it stands for")
+
+
+def path(text: str) -> Path:
+    """The name of a file or folder, whether it exists or not, that the system can deal with."""
+    try:
+        if not text:
+            raise ValueError("it is empty")
+        os.stat(text)
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise argparse.ArgumentTypeError(f"must name a file or folder, got {text!r:.80} ({reason})") from None
+    return Path(text)
+
+
 def whole(low: int, high: int | None = None) -> Callable[[str], int]:
     """A parser of whole numbers between `low` and `high`."""
 
@@ -114,11 +144,13 @@ def whole(low: int, high: int | None = None) -> Callable[[str], int]:
 def shape(text: str) -> tuple[int, ...]:
     """The shape of a particle, as in `2,3`."""
     try:
-        return tuple(whole(1)(size) for size in text.split(","))
+        sizes = tuple(whole(1)(size) for size in text.split(","))
     except argparse.ArgumentTypeError:
         raise argparse.ArgumentTypeError(
             f"must be whole numbers of at least 1 with commas between them, as in 2,3, got {text!r}"
         ) from None
+    whole(1, LARGEST)(str(math.prod(sizes)))
+    return sizes
 
 
 def seeds(text: str) -> tuple[int, ...]:
@@ -197,14 +229,17 @@ def make_checkpoint(file: Path | None, every: float | None, resume: bool) -> Che
 def load_object(target: str) -> Any:
     """The function, or the model, that `FILE.py:function` names."""
     file, _, name = target.rpartition(":")
-    path = Path(file)
     if not file or not name:
         raise MisuseError(
             f"FILE.py:function must name a file and a function, got {target!r}; as in target.py:logdensity"
         )
-    if not path.is_file():
+    try:
+        found = path(file)
+    except argparse.ArgumentTypeError as error:
+        raise MisuseError(f"FILE.py:function {error}; check the path") from None
+    if not found.is_file():
         raise MisuseError(f"FILE.py:function must name a file that exists, but {file} is none; check the path")
-    module = _import_file(path)
+    module = _import_file(found)
     if not hasattr(module, name):
         defined = [key for key, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__]
         remedy = f"it defines {', '.join(defined)}" if defined else "define it there"

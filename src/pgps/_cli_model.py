@@ -1,10 +1,10 @@
 """What `pgps sample` samples: a plain log-density, or a model of NumPyro or PyMC, with data from a file."""
 
+import contextlib
 import csv
 import inspect
 import json
-import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from pgps import _cli_inputs as inputs
+from pgps import storage
 from pgps.adapters.base import AbstractModel, constrained, starting_law
 from pgps.initial import AbstractLaw
 from pgps.result import Result
@@ -59,10 +60,23 @@ def load_target(name: str, shape: tuple[int, ...] | None, initial: str | None, d
         _check_names(name, found, rows, data, skip=1)
         law = inputs.make_law(initial or "normal:0,1", jax.ShapeDtypeStruct(shape, float))
         return Target(partial(found, **rows) if rows else found, law)
-    with inputs.misuse({"model": f"{name}: model", "initial": "--initial"}):
+    with inputs.misuse({"model": f"{name}: model", "initial": "--initial"}), _failures_of(name):
         model = _model(name, found, rows, data)
         law = starting_law(model, key) if initial is None else inputs.make_law(initial, model.template)
     return Target(model, law, model.constrain)
+
+
+@contextlib.contextmanager
+def _failures_of(name: str) -> Iterator[None]:
+    """Turn whatever a user's model raises into one line; what the library says of it is passed on."""
+    try:
+        yield
+    except (inputs.MisuseError, TypeError, ValueError, OverflowError, jax.errors.JaxRuntimeError):
+        raise
+    except Exception as error:
+        reason = f"{type(error).__name__}: {inputs.first_line(error)}"
+        remedy = "fix it, or add --dim or --shape if it is a log-density"
+        raise inputs.MisuseError(f"{name} fails as a model ({reason}); {remedy}") from error
 
 
 def _model(name: str, found: Any, rows: dict[str, np.ndarray], data: Path | None) -> AbstractModel:
@@ -76,27 +90,31 @@ def _model(name: str, found: Any, rows: dict[str, np.ndarray], data: Path | None
                 raise inputs.MisuseError(f"--data {data} is of no use to {name}, which is not a function; leave it out")
             return PyMCModel(found)
         _check_names(name, found, rows, data, skip=0)
-        return PyMCModel(found(**rows)) if _makes_pymc_model(found) else NumPyroModel(found, **rows)
+        return PyMCModel(found(**rows)) if _makes_pymc_model(name, found) else NumPyroModel(found, **rows)
     except ModuleNotFoundError as error:
         raise inputs.MisuseError(
             f"{name} is taken for a model, since there is no --dim and no --shape: {error}"
         ) from None
-    except (inputs.MisuseError, TypeError, ValueError):
-        raise
-    except Exception as error:
-        reason = f"{type(error).__name__}: {inputs.first_line(error)}"
-        raise inputs.MisuseError(f"{name} fails ({reason}); fix the model") from error
 
 
-def _makes_pymc_model(function: Callable) -> bool:
+def _signature(name: str, function: Callable) -> inspect.Signature:
+    try:
+        return inspect.signature(function)
+    except (TypeError, ValueError) as error:
+        raise inputs.MisuseError(
+            f"{name} must be a Python function, got {function!r:.60} ({error}); wrap it in one"
+        ) from None
+
+
+def _makes_pymc_model(name: str, function: Callable) -> bool:
     """Whether a function is declared to return a PyMC model, which is all that is known before it is called."""
-    declared = str(inspect.signature(function).return_annotation)
+    declared = str(_signature(name, function).return_annotation)
     return "pm.Model" in declared or "pymc" in declared
 
 
 def _check_names(name: str, function: Callable, rows: dict[str, np.ndarray], data: Path | None, skip: int) -> None:
     """Raise unless the function takes what the file holds, and the file holds what it needs."""
-    parameters = list(inspect.signature(function).parameters.values())[skip:]
+    parameters = list(_signature(name, function).parameters.values())[skip:]
     if any(parameter.kind == parameter.VAR_KEYWORD for parameter in parameters):
         return
     takes = [parameter.name for parameter in parameters if parameter.kind != parameter.VAR_POSITIONAL]
@@ -124,12 +142,12 @@ def load_data(path: Path) -> dict[str, np.ndarray]:
         raise inputs.MisuseError(f"--data must end in {', '.join(readers)}, got {path}; convert it to one of these")
     if not path.is_file():
         raise inputs.MisuseError(f"--data must name a file that exists, but {path} is none; check the path")
+    refusal = lambda reason: inputs.MisuseError(f"--data {path} cannot be read ({reason}); check the file")  # noqa: E731
     try:
-        arrays = readers[path.suffix](path)
-    except (OSError, ValueError, EOFError, csv.Error, zipfile.BadZipFile) as error:
-        raise inputs.MisuseError(
-            f"--data {path} cannot be read ({inputs.first_line(error)}); check the file"
-        ) from error
+        with storage.refusing(refusal):
+            arrays = readers[path.suffix](path)
+    except OSError as error:
+        raise refusal(inputs.first_line(error)) from error
     for name, array in arrays.items():
         if not np.issubdtype(array.dtype, np.number) and array.dtype != bool:
             raise inputs.MisuseError(f"--data {path}: {name!r} must be numbers, got {array.dtype}; encode it")
@@ -140,9 +158,9 @@ def load_data(path: Path) -> dict[str, np.ndarray]:
 
 def _read_csv(path: Path) -> dict[str, np.ndarray]:
     with path.open(newline="", encoding="utf-8-sig") as file:
-        head, *rows = [row for row in csv.reader(file) if row]
+        head, *rows = [row for row in csv.reader(file) if row] or [[]]
     if not rows:
-        raise ValueError("it has a header and no rows")
+        raise ValueError("it has a header and no rows" if head else "it is empty")
     if len(set(head)) < len(head):
         raise ValueError("two columns have one name")
     for number, row in enumerate(rows, start=1):
@@ -162,10 +180,8 @@ def _numbers(name: str, cells: tuple[str, ...]) -> np.ndarray:
 
 
 def _read_npz(path: Path) -> dict[str, np.ndarray]:
-    with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-        if not hasattr(archive, "files"):
-            raise ValueError("it holds one array without a name")
-        return {name: archive[name] for name in archive.files}
+    with path.open("rb") as file:
+        return storage.read_archive(file)
 
 
 def _read_json(path: Path) -> dict[str, np.ndarray]:

@@ -1,7 +1,6 @@
 """`pgps report`, and how `pgps sample` records what its report shows: it translates options."""
 
 import argparse
-from pathlib import Path
 
 from pgps import _cli_inputs as inputs
 from pgps import reporting
@@ -19,12 +18,14 @@ _MOST_STEPS = 1000
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Give the parser the options of `pgps report`."""
-    parser.add_argument("folder", type=Path, metavar="DIR", help="a folder that pgps sample or Result.save wrote")
     parser.add_argument(
-        "--compare", type=Path, nargs="+", default=[], metavar="OTHER", help="other runs' folders, up to three"
+        "folder", type=inputs.path, metavar="DIR", help="a folder that pgps sample or Result.save wrote"
+    )
+    parser.add_argument(
+        "--compare", type=inputs.path, nargs="+", default=[], metavar="OTHER", help="other runs' folders, up to three"
     )
     out_help = "where to write (default: report.html in DIR, or comparison.html with --compare)"
-    parser.add_argument("--out", type=Path, metavar="FILE", help=out_help)
+    parser.add_argument("--out", type=inputs.path, metavar="FILE", help=out_help)
     parser.add_argument("--quiet", action="store_true", help="print the path of the page and no more")
 
 

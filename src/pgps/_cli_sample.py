@@ -39,7 +39,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("target", metavar="FILE.py:function", help=target_help)
     config.add_option(parser)
     data_help = "data for the function or model, by name: CSV with a header, NPZ or JSON"
-    parser.add_argument("--data", type=Path, metavar="FILE", help=data_help)
+    parser.add_argument("--data", type=inputs.path, metavar="FILE", help=data_help)
     shape = parser.add_mutually_exclusive_group()
     shape.add_argument(
         "--dim", type=inputs.whole(1, inputs.LARGEST), metavar="D", help="a particle is a vector of D numbers"
@@ -72,7 +72,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def _add_limit_options(group: argparse._ArgumentGroup) -> None:
     checkpoint_help = "keep the run in this file; if it is there, go on from it, and end with the same bits"
-    group.add_argument("--checkpoint", type=Path, metavar="FILE", help=checkpoint_help)
+    group.add_argument("--checkpoint", type=inputs.path, metavar="FILE", help=checkpoint_help)
     every = inspect.signature(pgps.Checkpoint).parameters["every"].default
     every_help = f"seconds between two writes of the checkpoint (default: {every:g})"
     group.add_argument("--checkpoint-every", type=float, metavar="SECONDS", help=every_help, **_UNSET)

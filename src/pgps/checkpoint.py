@@ -82,7 +82,7 @@ class Keeper:
                 f"checkpoint {self.path} cannot be read ({_reason(error)}); choose another file"
             ) from error
         rows = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[2:], leaf.dtype), rows)
-        try:
+        with storage.refusing(storage.damaged(self.path)):
             found = difference(record["fingerprint"], self.fingerprint)
             kept = (
                 None
@@ -94,8 +94,6 @@ class Keeper:
                     [float(t) for t in record["resumed_at"]],
                 )
             )
-        except (KeyError, TypeError, ValueError) as error:
-            raise storage.damaged(self.path, f"{type(error).__name__}: {error}") from error
         if found:
             remedy = "change it back to go on, or choose another file to begin anew"
             raise ValueError(f"checkpoint {self.path} is of another run: {found}; {remedy}")

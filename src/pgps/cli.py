@@ -6,7 +6,7 @@ import shlex
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -46,10 +46,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser, asked = _parser(), shlex.join(["pgps", *argv])
         if argv[:1] == ["sample"]:
             argv[1:] = config.expanded(_commands(parser)["sample"], argv[1:])
+        inputs.check_words(argv)
         args = parser.parse_args(argv, argparse.Namespace(asked=asked))
         return args.command(args)
     except inputs.MisuseError as error:
-        print(f"pgps: error: {error}", file=sys.stderr)
+        print(f"pgps: error: {inputs.one_line(str(error))}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("pgps: interrupted", file=sys.stderr)
@@ -61,6 +62,7 @@ def _commands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentPar
     return dict(commands.choices)
 
 
+@cache
 def _parser() -> argparse.ArgumentParser:
     layout: dict[str, Any] = {"formatter_class": argparse.RawDescriptionHelpFormatter, "allow_abbrev": False}
     about = "Path-guided particle-based sampling of hard, multimodal densities."
@@ -124,7 +126,9 @@ def _add_common_options(parser: argparse.ArgumentParser, seed_remark: str) -> No
     group = parser.add_argument_group("common options")
     seed_help = f"random seed (default: %(default)s){seed_remark}"
     group.add_argument("--seed", type=inputs.whole(0, 2**32 - 1), default=0, metavar="N", help=seed_help)
-    group.add_argument("--out", type=Path, metavar="DIR", help="a new or empty folder (default: a new one in runs/)")
+    group.add_argument(
+        "--out", type=inputs.path, metavar="DIR", help="a new or empty folder (default: a new one in runs/)"
+    )
     group.add_argument("--quiet", action="store_true", help="print the path of the report, and warnings, but no more")
 
 
@@ -144,7 +148,7 @@ def _add_reproduce_options(parser: argparse.ArgumentParser) -> None:
     cells_help = "of a table: only these, as in heart-*,*-pgps (default: all)"
     parser.add_argument("--cells", type=inputs.names, default=("*",), metavar="LIST", help=cells_help)
     out_help = "a new folder, or one to go on in (default: runs/reproduce/PRESET)"
-    parser.add_argument("--out", type=Path, metavar="DIR", help=out_help)
+    parser.add_argument("--out", type=inputs.path, metavar="DIR", help=out_help)
     parser.add_argument("--jobs", type=inputs.whole(1, 64), default=1, metavar="N", help="processes (default: 1)")
     parser.add_argument("--quiet", action="store_true", help="print the paths of the reports and no more")
 

@@ -5,6 +5,7 @@ import enum
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, unquote
 
 import jax
 import numpy as np
@@ -14,11 +15,13 @@ from pgps import _checks, storage
 from pgps.density import Evaluations, Structure
 from pgps.draw import Fitted, draw
 from pgps.metrics.clusters import Modes, find_modes
+from pgps.settings import describe
 from pgps.weights import pareto_k
 
 if TYPE_CHECKING:
     from xarray import DataTree
 
+_REAL = (jax.numpy.floating, jax.numpy.integer, np.bool_)
 _MOST_ROWS = 12
 _MOST_PARTICLES = 100_000
 
@@ -211,14 +214,12 @@ class Result:
         arrays |= {"log_weights": self.log_weights}
         if self.families is not None:
             arrays |= {"families": self.families}
-        arrays |= {f"trace/{name}": values for name, values in self.trace.items()}
+        # What `observe` calls its measurements need not do as the name of a file in an archive.
+        arrays |= {f"trace/{quote(name, errors='surrogatepass')}": values for name, values in self.trace.items()}
         record = {
             "status": self.status.name,
-            "t": self.t,
             "num_evaluations": dataclasses.asdict(self.num_evaluations),
-            "ess": self.ess,
-            "log_evidence": self.log_evidence,
-            "log_evidence_error": self.log_evidence_error,
+            **{name: describe(getattr(self, name)) for name in ("t", "ess", "log_evidence", "log_evidence_error")},
             "warnings": list(self.warnings),
             "provenance": self.provenance,
             "particles": tree,
@@ -235,18 +236,40 @@ def load(path: str | Path, like: PyTree | None = None) -> Result:
             the user's own, whose names a file does not hold; without it they come back as a dict.
     """
     record, arrays = storage.read(Path(path))
-    leaves = [arrays[f"particles/{i}"] for i in range(sum(name.startswith("particles/") for name in arrays))]
-    return Result(
-        particles=storage.decode_tree(record["particles"], leaves, like),
-        log_weights=jax.numpy.asarray(arrays["log_weights"]),
-        status=Status[record["status"]],
-        t=record["t"],
-        num_evaluations=Evaluations(**record["num_evaluations"]),
-        trace={name.removeprefix("trace/"): arrays[name] for name in arrays if name.startswith("trace/")},
-        warnings=tuple(record["warnings"]),
-        provenance=record["provenance"],
-        ess=record["ess"],
-        log_evidence=record["log_evidence"],
-        log_evidence_error=record["log_evidence_error"],
-        families=jax.numpy.asarray(arrays["families"]) if "families" in arrays else None,
-    )
+    with storage.refusing(storage.damaged_result(Path(path))):
+        leaves = [arrays[f"particles/{i}"] for i in range(sum(name.startswith("particles/") for name in arrays))]
+        trace = {name.removeprefix("trace/"): arrays[name] for name in arrays if name.startswith("trace/")}
+        result = Result(
+            particles=storage.decode_tree(record["particles"], leaves),
+            log_weights=jax.numpy.asarray(arrays["log_weights"]),
+            status=Status[record["status"]],
+            num_evaluations=Evaluations(**{name: int(count) for name, count in record["num_evaluations"].items()}),
+            trace={unquote(name, errors="surrogatepass"): values for name, values in trace.items()},
+            warnings=tuple(record["warnings"]),
+            provenance=dict(record["provenance"]),
+            families=jax.numpy.asarray(arrays["families"]) if "families" in arrays else None,
+            t=float(record["t"]),
+            ess=_number(record["ess"]),
+            log_evidence=_number(record["log_evidence"]),
+            log_evidence_error=_number(record["log_evidence_error"]),
+        )
+        _check_parts(result, leaves)
+    return result if like is None else dataclasses.replace(result, particles=storage.shaped_like(leaves, like))
+
+
+def _number(value: Any) -> float | None:
+    return None if value is None else float(value)
+
+
+def _check_parts(result: Result, leaves: list[np.ndarray]) -> None:
+    """Raise unless the parts of a result fit together."""
+    log_weights = result.log_weights
+    if log_weights.ndim != 1 or any(leaf.shape[:1] != log_weights.shape for leaf in leaves):
+        raise ValueError("particles and log_weights are not equally many")
+    if result.families is not None and result.families.shape != log_weights.shape:
+        raise ValueError("families and log_weights are not equally many")
+    for name, values in result.trace.items():
+        if values.ndim != 1 or not any(jax.numpy.issubdtype(values.dtype, kind) for kind in _REAL):
+            raise ValueError(f"trace {name!r} is {values.dtype}{list(values.shape)}, not one number for each step")
+    if not all(isinstance(warning, str) for warning in result.warnings):
+        raise ValueError("result.json has an entry of another kind than Result.save writes")

@@ -5,9 +5,10 @@ compiled code. Step k draws its randomness from fold_in(key, k): a run does not 
 nor on the other runs of the program.
 """
 
+import contextlib
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple
 
@@ -129,7 +130,8 @@ def drive(
 
     kept = None if keeper is None else _resume(keeper, begin, advance, limit)
     spread = problem.spread
-    with progress_bar(options.progress if jax.process_index() == 0 else False) as report:
+    show = options.progress if jax.process_index() == 0 else False
+    with progress_bar(show) as report, _failures_on_the_device():
         if kept is None:
             kept = Kept(begin(), [], 0.0, [])
             _check_start(kept.runs.state, num_particles)
@@ -191,7 +193,13 @@ def _loop(
         size, advanced, goes_on = 1, False, show()
         while journal.is_running and goes_on and not interrupted():
             start = time.perf_counter()
-            count = journal.add(*advance(journal.runs, jnp.asarray(size)))
+            try:
+                count = journal.add(*advance(journal.runs, jnp.asarray(size)))
+            except (jax.errors.JaxRuntimeError, ValueError):
+                # A host function has raised, or memory was short: the chunks before are not lost.
+                if keeper is not None and advanced:
+                    keeper.write(journal.kept())
+                raise
             advanced, goes_on = True, show(failed=count < size)
             now = time.perf_counter()
             facts = spread.agreed({"seconds": now - start, "late": now >= options.deadline, "goes_on": goes_on})
@@ -204,6 +212,17 @@ def _loop(
         journal.end(Status.INTERRUPTED)
         if keeper is not None and advanced:
             keeper.write(journal.kept())
+
+
+@contextlib.contextmanager
+def _failures_on_the_device() -> Iterator[None]:
+    """A host function that has raised shows as one kind of error; JAX's own depends on where it comes to light."""
+    try:
+        yield
+    except ValueError as error:
+        if not str(error).startswith("INTERNAL:"):
+            raise
+        raise jax.errors.JaxRuntimeError(str(error)) from error
 
 
 def _next_size(size: int, seconds: float) -> int:

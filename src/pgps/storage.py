@@ -5,6 +5,7 @@ with the format and the SHA-256 of the rest, which is an npz archive with a JSON
 one's place when it is complete and on the disk.
 """
 
+import collections
 import contextlib
 import glob
 import hashlib
@@ -13,7 +14,7 @@ import json
 import os
 import shutil
 import tempfile
-import zipfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
+
+# Archives, JSON and arrays that were cut off or altered fail in a dozen ways; these alone are about the file's place.
+_ELSEWHERE = (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError)
 
 _FORMAT = 1
 _RECORD = "result.json"
@@ -30,6 +34,19 @@ _CHECKPOINT_FORMAT = 1
 _HEADER = "pgps-checkpoint {format} {checksum}\n"
 _LONGEST_HEADER = 200
 _DRAFT = ".part"
+
+
+@contextlib.contextmanager
+def refusing(refusal: Callable[[str], Exception]) -> Iterator[None]:
+    """Turn whatever a damaged file makes its reader raise into the error that `refusal` makes of the reason."""
+    try:
+        yield
+    except _ELSEWHERE:
+        raise
+    except Exception as error:
+        own = isinstance(error, ValueError) and str(error)
+        reason = " ".join((str(error) if own else f"{type(error).__name__}: {error}").split())
+        raise refusal(reason if len(reason) <= 160 else f"{reason[:157]}...") from error
 
 
 def check_free(path: Path) -> None:
@@ -44,36 +61,67 @@ def write(path: Path, record: dict[str, Any], arrays: dict[str, Any]) -> Path:
     """Write both files into the folder `path`, all or nothing."""
     check_free(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft = Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.parent))
+    # A folder that is there may be a link, a mount or the current one, none of which can be replaced.
+    is_there = path.is_dir()
+    draft = Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path if is_there else path.parent))
     try:
-        text = json.dumps({"format": _FORMAT, **record}, indent=2, allow_nan=False)
+        arrays = {name: np.asarray(array) for name, array in arrays.items()}
+        record = {"format": _FORMAT, **record, "dtypes": _small_floats(arrays)}
+        text = json.dumps(record, indent=2, allow_nan=False)
         (draft / _RECORD).write_text(text + "\n", encoding="utf-8")
         with (draft / _ARRAYS).open("wb") as file:
-            np.savez_compressed(file, allow_pickle=False, **{name: np.asarray(arrays[name]) for name in arrays})
-        draft.chmod(0o755)
-        os.replace(draft, path)
+            np.savez_compressed(file, allow_pickle=False, **arrays)
+        if is_there:
+            # The record comes last: without it there is no result.
+            for name in (_ARRAYS, _RECORD):
+                os.replace(draft / name, path / name)
+            draft.rmdir()
+        else:
+            draft.chmod(0o755)
+            os.replace(draft, path)
     except BaseException:
         shutil.rmtree(draft, ignore_errors=True)
         raise
     return path
 
 
+def damaged_result(path: Path) -> Callable[[str], ValueError]:
+    """What to say of a result that cannot be read, by the reason."""
+    return lambda reason: ValueError(f"path {path} holds a damaged result ({reason}); restore it or run again")
+
+
 def read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Read both files back."""
     try:
-        record = json.loads((path / _RECORD).read_text(encoding="utf-8"))
-        # numpy leaves a file that it has opened itself, and cannot read, open.
-        with (path / _ARRAYS).open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            arrays = dict(archive)
-    except FileNotFoundError as error:
+        with refusing(damaged_result(path)):
+            record = json.loads((path / _RECORD).read_text(encoding="utf-8"))
+            # numpy leaves a file that it has opened itself, and cannot read, open.
+            with (path / _ARRAYS).open("rb") as file:
+                arrays = read_archive(file)
+    except (FileNotFoundError, NotADirectoryError) as error:
         raise FileNotFoundError(
             f"path must be a folder that Result.save wrote, but {error.filename} is missing; check the path"
         ) from None
-    except (ValueError, zipfile.BadZipFile, EOFError) as error:
-        raise ValueError(f"path {path} holds a damaged result ({error}); restore it or run again") from error
     if not isinstance(record, dict) or record.get("format") != _FORMAT:
         raise ValueError(f"path {path} holds no result of format {_FORMAT}; read it with the version that wrote it")
+    with refusing(damaged_result(path)):
+        for name, dtype in record.get("dtypes", {}).items():
+            arrays[name] = arrays[name].view(dtype)
     return record, arrays
+
+
+def read_archive(file: io.BufferedIOBase) -> dict[str, np.ndarray]:
+    """The arrays of an npz archive; no object in it is unpickled."""
+    found = np.load(file, allow_pickle=False)
+    if not isinstance(found, np.lib.npyio.NpzFile):
+        raise ValueError("it holds one array without a name")
+    with found:
+        return dict(found)
+
+
+def _small_floats(arrays: dict[str, np.ndarray]) -> dict[str, str]:
+    """The names of dtypes that NumPy's files do not know, such as bfloat16: they come back as plain bytes."""
+    return {name: array.dtype.name for name, array in arrays.items() if array.dtype.kind == "V"}
 
 
 def replace_file(path: Path, record: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
@@ -120,19 +168,17 @@ def read_file(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
                 f"checkpoint {path} has format {version}, not {_CHECKPOINT_FORMAT}; go on with the pgps that wrote it"
             )
         if hashlib.file_digest(file, "sha256").hexdigest() != checksum:
-            raise damaged(path, "its checksum is wrong")
+            raise damaged(path)("its checksum is wrong")
         file.seek(len(header))
-        try:
-            with np.load(file, allow_pickle=False) as archive:
-                arrays = dict(archive)
+        with refusing(damaged(path)):
+            arrays = read_archive(file)
             return json.loads(arrays.pop("record").tobytes()), arrays
-        except (ValueError, KeyError, zipfile.BadZipFile, EOFError) as error:
-            raise damaged(path, str(error)) from error
 
 
-def damaged(path: Path, reason: str) -> ValueError:
-    """The error about a checkpoint that cannot be used."""
-    return ValueError(f"checkpoint {path} is damaged ({reason}); restore it, or choose another file to begin anew")
+def damaged(path: Path) -> Callable[[str], ValueError]:
+    """What to say of a checkpoint that cannot be used, by the reason."""
+    remedy = "restore it, or choose another file to begin anew"
+    return lambda reason: ValueError(f"checkpoint {path} is damaged ({reason}); {remedy}")
 
 
 def _write_archive(file: io.BufferedRandom, record: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
@@ -154,32 +200,22 @@ def encode_tree(tree: PyTree) -> tuple[Any, list[Any]]:
         if node is None:
             return {"kind": "none"}
         if isinstance(node, dict) and all(isinstance(key, str) for key in node):
-            return {"kind": "dict", "items": {key: encode(node[key]) for key in sorted(node)}}
+            # In the order in which JAX has their leaves.
+            keys = node if isinstance(node, collections.OrderedDict) else sorted(node)
+            return {"kind": "dict", "items": {key: encode(node[key]) for key in keys}}
         if type(node) in (list, tuple):
             return {"kind": type(node).__name__, "items": [encode(item) for item in node]}
         if jax.tree.structure(node) == jax.tree.structure(0):
             leaves.append(node)
             return {"kind": "leaf", "index": len(leaves) - 1}
-        start = len(leaves)
-        names, values = zip(*jax.tree_util.tree_leaves_with_path(node), strict=True)
-        leaves.extend(values)
-        keys = [jax.tree_util.keystr(name) for name in names]
-        items = {key: {"kind": "leaf", "index": start + i} for i, key in enumerate(keys)}
-        return {"kind": "dict", "items": items}
+        items = {jax.tree_util.keystr(name): leaf for name, leaf in jax.tree_util.tree_leaves_with_path(node)}
+        return {"kind": "dict", "items": {name: encode(leaf) for name, leaf in items.items()}}
 
     return encode(tree), leaves
 
 
-def decode_tree(skeleton: Any, leaves: list[np.ndarray], like: PyTree | None) -> PyTree:
-    """Rebuild a pytree from `encode_tree`'s output, in the structure of `like` if it is given."""
-    if like is not None:
-        treedef = jax.tree.structure(like)
-        if treedef.num_leaves != len(leaves):
-            raise ValueError(
-                f"like must have {len(leaves)} leaves, as the particles on disk have, got {treedef.num_leaves}; "
-                "pass a particle of the run that was saved"
-            )
-        return jax.tree.unflatten(treedef, [jnp.asarray(leaf) for leaf in leaves])
+def decode_tree(skeleton: Any, leaves: list[np.ndarray]) -> PyTree:
+    """Rebuild a pytree from `encode_tree`'s output."""
 
     def decode(node: Any) -> Any:
         match node["kind"]:
@@ -193,3 +229,14 @@ def decode_tree(skeleton: Any, leaves: list[np.ndarray], like: PyTree | None) ->
                 return {"list": list, "tuple": tuple}[kind](decode(item) for item in node["items"])
 
     return decode(skeleton)
+
+
+def shaped_like(leaves: list[np.ndarray], like: PyTree) -> PyTree:
+    """Leaves of `encode_tree` in the structure of `like`."""
+    treedef = jax.tree.structure(like)
+    if treedef.num_leaves != len(leaves):
+        raise ValueError(
+            f"like must have {len(leaves)} leaves, as the particles on disk have, got {treedef.num_leaves}; "
+            "pass a particle of the run that was saved"
+        )
+    return jax.tree.unflatten(treedef, [jnp.asarray(leaf) for leaf in leaves])

@@ -155,6 +155,31 @@ def test_bad_input_is_one_line_and_nothing_is_run(dice, tmp_path, capsys, argv, 
     assert (tmp_path / "full" / "mine.txt").read_text() == "mine"
 
 
+@pytest.mark.parametrize(
+    "content", ["{", "[]", '{"seconds": 1, "rows": 3}', '{"rows": []}', "[" * 100_000], ids=range(5)
+)
+def test_a_damaged_cell_is_told_before_anything_is_run(dice, tmp_path, capsys, content):
+    assert main(["reproduce", "dice", "--out", "out", "--quiet"]) == 0
+    cell = tmp_path / "out" / "cells" / "first.json"
+    cell.write_text(content)
+    (tmp_path / "out" / "cells" / "second.json").unlink()
+    dice.ran.clear()
+    capsys.readouterr()
+    assert main(["reproduce", "dice", "--out", "out", "--quiet"]) == 2
+    assert "--out out holds a damaged cells/first" in capsys.readouterr().err
+    assert dice.ran == []
+    assert cell.read_text() == content
+
+
+@pytest.mark.parametrize("content", [None, b"", b"PK"], ids=["missing", "empty", "cut off"])
+def test_arrays_of_a_cell_that_are_damaged_are_told(dice, tmp_path, capsys, content):
+    assert main(["reproduce", "dice", "--out", "out", "--quiet"]) == 0
+    arrays = tmp_path / "out" / "cells" / "first.npz"
+    arrays.unlink() if content is None else arrays.write_bytes(content)
+    assert main(["reproduce", "dice", "--out", "out", "--quiet"]) == 2
+    assert "--out out holds a damaged cells/first" in capsys.readouterr().err
+
+
 def test_other_settings_are_another_experiment(dice, capsys):
     assert main(["reproduce", "dice", "--out", "out", "--quiet"]) == 0
     dice.sides = 20

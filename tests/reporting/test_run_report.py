@@ -320,6 +320,10 @@ def _with_arrays(file: Path, **changes: np.ndarray | None) -> None:
         ("frames.npz", {"positions": np.zeros((21, 0, 2))}),
         ("frames.npz", {"positions": np.full((21, 5, 2), np.inf)}),
         ("frames.npz", {"positions": np.zeros((21, 5))}),
+        ("frames.npz", {"positions": np.zeros((21, 5, 2), "datetime64[D]")}),
+        ("particles.npz", {"trace/t": np.zeros(20, "datetime64[D]")}),
+        ("particles.npz", {"trace/t": np.zeros(20, complex)}),
+        ("particles.npz", {"trace/dt": np.zeros((20, 1))}),
     ],
 )
 def test_altered_arrays_are_refused(run_folder, capsys, name, changes):

@@ -257,11 +257,13 @@ def _read(out: Path, cell: Cell) -> list[dict[str, Any]] | None:
     path = out / cell.file
     if not path.is_file():
         return None
-    try:
+
+    def refusal(reason: str) -> ValueError:
+        return ValueError(f"out {out} holds a damaged {cell.file} ({reason}); remove it, or choose another folder")
+
+    with storage.refusing(refusal):
         found = json.loads(path.read_text(encoding="utf-8"))
-        settings, rows = found["settings"], found["rows"]
-    except (ValueError, KeyError, TypeError):
-        raise ValueError(f"out {out} holds a damaged {cell.file}; remove it, or choose another folder") from None
+        settings, rows = dict(found["settings"]), [dict(row) for row in found["rows"]]
     differing = [key for key, value in cell.settings.items() if settings.get(key) != value]
     if differing:
         raise FileExistsError(

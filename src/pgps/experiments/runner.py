@@ -4,6 +4,7 @@ The folder holds `experiment.json` (what was asked), `cells/` (one record per se
 in the end `result.json`, `figure.png`, `figure.svg`, `page.md` and `report.html`.
 """
 
+import collections
 import datetime
 import fnmatch
 import io
@@ -29,7 +30,7 @@ PRESETS = ("smoke", "paper")
 
 def check_seeds(seeds: Sequence[int]) -> None:
     """Raise unless the seeds are different, and there is at least one."""
-    repeated = sorted({seed for seed in seeds if list(seeds).count(seed) > 1})
+    repeated = sorted(seed for seed, count in collections.Counter(seeds).items() if count > 1)
     if repeated:
         listed = ", ".join(map(str, repeated))
         raise ValueError(f"seeds must differ, got {listed} more than once; a repeated seed is no further evidence")
@@ -44,10 +45,8 @@ def check_folder(name: str, experiment: AbstractExperiment, preset: str, seeds: 
         storage.check_free(folder)
         return
     asked = _asked(name, experiment, preset, seeds)
-    try:
+    with storage.refusing(_damaged(folder, path.name)):
         found = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
-        raise ValueError(f"out {folder} holds a damaged experiment.json; choose another folder") from None
     differing = [key for key in asked if not isinstance(found, dict) or found.get(key) != asked[key]]
     if differing:
         shown = {key: found.get(key) if isinstance(found, dict) else None for key in ("experiment", "preset", "seeds")}
@@ -55,6 +54,8 @@ def check_folder(name: str, experiment: AbstractExperiment, preset: str, seeds: 
             f"out must be new, or hold the same experiment, but {folder} holds another ({shown}; it differs in "
             f"{', '.join(differing)}); choose another folder"
         )
+    for cell in experiment.cells(preset):
+        _read_cell(folder, cell)
 
 
 def reproduce(
@@ -87,7 +88,8 @@ def reproduce(
     check_seeds(seeds)
     check_folder(name, experiment, preset, seeds, folder)
     (folder / "cells").mkdir(parents=True, exist_ok=True)
-    _write(folder / "experiment.json", _json(_asked(name, experiment, preset, seeds)))
+    if not (folder / "experiment.json").is_file():
+        _write(folder / "experiment.json", _json(_asked(name, experiment, preset, seeds)))
 
     if workers is not None and missing_cells(experiment, preset, folder, only):
         workers()
@@ -179,9 +181,22 @@ def _read_cell(folder: Path, cell: Cell) -> tuple[Record, float] | None:
     path = _cell_path(folder, cell, "json")
     if not path.is_file():
         return None
-    found = json.loads(path.read_text(encoding="utf-8"))
-    with np.load(_cell_path(folder, cell, "npz"), allow_pickle=False) as archive:
-        return Record(found["rows"], dict(archive)), found["seconds"]
+    with storage.refusing(_damaged(folder, f"cells/{cell.name}")):
+        found = json.loads(path.read_text(encoding="utf-8"))
+        rows, seconds = found["rows"], float(found["seconds"])
+        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+            raise ValueError("its rows are of another kind than pgps reproduce writes")
+        arrays = _cell_path(folder, cell, "npz")
+        if not arrays.is_file():
+            raise ValueError(f"{arrays.name} is missing")
+        with arrays.open("rb") as file:
+            return Record(rows, storage.read_archive(file)), seconds
+
+
+def _damaged(folder: Path, name: str) -> Callable[[str], ValueError]:
+    return lambda reason: ValueError(
+        f"out {folder} holds a damaged {name} ({reason}); remove it, or choose another folder"
+    )
 
 
 def _cell_path(folder: Path, cell: Cell, kind: str) -> Path:

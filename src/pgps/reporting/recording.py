@@ -62,7 +62,8 @@ class Recording:
         frames, _, kept = positions.shape
         fits = t.shape == step.shape == (frames,) and coordinates.shape == (kept,) and positions.size > 0
         whole = all(np.issubdtype(array.dtype, np.integer) for array in (step, coordinates))
-        if not fits or not whole or not np.all((coordinates >= 0) & (coordinates < dim)):
+        real = all(np.issubdtype(array.dtype, np.floating) for array in (t, positions))
+        if not fits or not whole or not real or not np.all((coordinates >= 0) & (coordinates < dim)):
             raise ValueError(f"{FILE} does not fit the run")
         if not np.all(np.isfinite(t)) or not np.all(np.isfinite(positions)):
             raise ValueError(f"{FILE} holds numbers that are not finite")
