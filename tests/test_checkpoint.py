@@ -23,7 +23,7 @@ LAW = pgps.Normal(0.0, 2.0, shape=(2,))
 LANGEVIN = methods.Langevin(1e-2, 20)
 CUT = {
     "langevin": LANGEVIN,
-    "exact": pgps.exact(field=fields.Affine(), moves=adjustments.MALA()),
+    "exact": pgps.exact(field=fields.Affine(), moves=adjustments.MALA(), scouting=None),
 }
 pytestmark = pytest.mark.filterwarnings("ignore::pgps.PGPSWarning")
 

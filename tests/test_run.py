@@ -10,6 +10,7 @@ import pytest
 
 import pgps
 from helpers import METHODS, over, vector_problem
+from pgps import lanes as lanes_module
 from pgps import methods, run
 from pgps.result import Status
 from pgps.settings import with_arrays
@@ -104,8 +105,8 @@ def test_a_step_changes_no_type(method):
     """Types that differ from one call to the next, weak ones too, would mean compiling all of it again."""
     method, limit = with_arrays(method, jnp.float32), jnp.asarray(100)
     lanes = run.Lanes(vector_problem(), None, jax.random.split(KEY, 1))
-    begun = eqx.filter_eval_shape(run._begin, method, lanes, 8, limit)
-    advanced, _, _ = eqx.filter_eval_shape(run._advance, method, lanes, limit, None, begun, jnp.asarray(0))
+    begun = eqx.filter_eval_shape(lanes_module.begin_runs, method, lanes, 8, limit)
+    advanced, _, _ = eqx.filter_eval_shape(lanes_module.advance_runs, method, lanes, limit, None, begun, jnp.asarray(0))
     assert jax.tree.leaves(jax.tree.map(_kind, begun)) == jax.tree.leaves(jax.tree.map(_kind, advanced))
     assert not any(leaf.weak_type for leaf in jax.tree.leaves(begun))
 

@@ -1,8 +1,6 @@
-"""Runs: one compiled program per method and shape for all seeds, and the host loop around it.
+"""The host's loop around compiled runs.
 
-The host runs compiled chunks of steps, so that progress, callbacks and Ctrl-C live between them and no callback sits in
-compiled code. Step k draws its randomness from fold_in(key, k): a run does not depend on how it was cut into chunks,
-nor on the other runs of the program.
+It runs chunks of steps, so that progress, callbacks and Ctrl-C live between them and no callback sits in compiled code.
 """
 
 import contextlib
@@ -23,14 +21,14 @@ from pgps.density import Problem
 from pgps.fingerprint import fingerprint
 from pgps.interrupt import deferred_interrupt
 from pgps.journal import Journal
+from pgps.lanes import MOST_STEPS, Lanes, Observe, Run, advance_runs, begin_runs
 from pgps.methods.base import TRANSPORT, AbstractMethod, Row, State, Trace
 from pgps.progress import Report, progress_bar
 from pgps.result import Status
 from pgps.settings import with_arrays
 from pgps.spread import ONE_DEVICE, Spread
 
-# Steps per compiled call: at most so many, and fewer while they would take longer than the host should stay away.
-_MOST_STEPS_PER_CHUNK = 64
+# While steps would take longer than this, the host calls fewer at once.
 _CHUNK_SECONDS = 0.2
 # What ends a run from outside, and a later session may lift.
 _CUT_SHORT = (Status.RUNNING, Status.INTERRUPTED, Status.TIME_LIMIT, Status.EVALUATION_LIMIT)
@@ -43,42 +41,6 @@ class Snapshot(NamedTuple):
     num_steps: int
     particles: PyTree
     row: dict[str, float]
-
-
-Observe = Callable[[PyTree], dict[str, Scalar]]
-"""Measures something on all particles (a leading axis over them); compiled, and put into the trace at every step."""
-
-
-class Run(eqx.Module):
-    """A run on the device: the last good state, and what went wrong after it, if anything did."""
-
-    state: State
-    status: Int[Array, ""]
-    fault_t: Scalar
-    num_faults: Int[Array, ""]
-    first_fault: Int[Array, ""]
-
-
-class Lanes(eqx.Module):
-    """Independent runs of one method in one program: a key for each, and a log-density for each or one for all."""
-
-    problem: Problem
-    logdensity_fns: Callable[[PyTree], Scalar] | None
-    """One log-density whose arrays have a leading axis over the runs; None if the problem's own serves all."""
-    keys: Array
-
-    def map(self, function: Callable[[Problem, Array, PyTree], PyTree], runs: PyTree = None) -> PyTree:
-        """Apply `function(problem, key, run)` to each run in turn, in one compiled loop."""
-        arrays, rest = eqx.partition(self.logdensity_fns, eqx.is_array)
-
-        def one(lane: tuple[PyTree, Array, PyTree]) -> PyTree:
-            own, key, run = lane
-            if self.logdensity_fns is None:
-                return function(self.problem, key, run)
-            problem = eqx.tree_at(lambda problem: problem.logdensity_fn, self.problem, eqx.combine(own, rest))
-            return function(problem, key, run)
-
-        return jax.lax.map(one, (arrays, self.keys, runs))
 
 
 class Options(NamedTuple):
@@ -125,8 +87,8 @@ def drive(
     keys_init, keys_steps = jax.vmap(lambda key: jax.random.split(key), out_axes=1)(keys)
     lanes = Lanes(problem, logdensity_fns, keys_steps)
     limit = _limit_per_particle(options.max_evaluations, method.num_evaluated(num_particles))
-    begin = partial(_begin, method, eqx.tree_at(lambda lanes: lanes.keys, lanes, keys_init), num_particles, limit)
-    advance = partial(_advance, method, lanes, limit, options.observe)
+    begin = partial(begin_runs, method, eqx.tree_at(lambda lanes: lanes.keys, lanes, keys_init), num_particles, limit)
+    advance = partial(advance_runs, method, lanes, limit, options.observe)
 
     kept = None if keeper is None else _resume(keeper, begin, advance, limit)
     spread = problem.spread
@@ -228,7 +190,7 @@ def _failures_on_the_device() -> Iterator[None]:
 def _next_size(size: int, seconds: float) -> int:
     """How many steps the next chunk should have, after one that took so long."""
     if seconds < _CHUNK_SECONDS / 2:
-        return min(2 * size, _MOST_STEPS_PER_CHUNK)
+        return min(2 * size, MOST_STEPS)
     return max(size // 2, 1) if seconds > 2 * _CHUNK_SECONDS else size
 
 
@@ -246,90 +208,6 @@ def _snapshot(problem: Problem, run: Run, rows: Trace) -> Snapshot:
     particles = jax.vmap(problem.structure.unravel)(run.state.population.particles)
     row = {name: float(values[-1]) for name, values in rows.items() if name != TRANSPORT and len(values)}
     return Snapshot(float(run.state.clock.t), int(run.state.num_steps), particles, row)
-
-
-@eqx.filter_jit
-def _begin(method: AbstractMethod, lanes: Lanes, num_particles: int, limit: Int[Array, ""]) -> Run:
-    def begin(problem: Problem, key: Array, _: None) -> Run:
-        state = _placed(method.init(key, problem, num_particles), problem.spread)
-        # No weak types, which steps would not give back: they would have `_advance` compiled twice.
-        state = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.result_type(leaf)), state)
-        nothing = jnp.asarray(0)
-        run = Run(state, jnp.asarray(int(Status.RUNNING)), state.clock.t, nothing, nothing)
-        return _judge(run, run, method, limit)
-
-    return lanes.map(begin)
-
-
-@eqx.filter_jit
-def _advance(
-    method: AbstractMethod,
-    lanes: Lanes,
-    limit: Int[Array, ""],
-    observe: Observe | None,
-    runs: Run,
-    num_steps: Int[Array, ""],
-) -> tuple[Run, Row, Int[Array, " lanes"]]:
-    """Take up to `num_steps` steps of each run; returns the runs, their rows and how many of these are filled."""
-
-    # Compiled on its own so that it is traced once, for the rows' shapes and for the loop.
-    @eqx.filter_jit
-    def step(problem: Problem, key: Array, state: State) -> tuple[State, Row]:
-        state, row = method.step(jax.random.fold_in(key, state.num_steps), state, problem)
-        state = _placed(state, problem.spread)
-        if observe is not None:
-            row |= observe(jax.vmap(problem.structure.unravel)(state.population.particles))
-        return state, jax.tree.map(jnp.asarray, row)
-
-    def unfinished(carry: tuple) -> Array:
-        run, _, count = carry
-        return (run.status == Status.RUNNING) & (count < num_steps)
-
-    def advance_one(problem: Problem, key: Array, run: Run) -> tuple[Run, Row, Int[Array, ""]]:
-        def advance(carry: tuple) -> tuple:
-            run, rows, count = carry
-            state, row = step(problem, key, run.state)
-            judged = _judge(run, eqx.tree_at(lambda run: run.state, run, state), method, limit)
-            rows = jax.tree.map(lambda buffer, value: buffer.at[count].set(value), rows, row)
-            return judged, rows, count + (judged.num_faults == 0)
-
-        shapes = eqx.filter_eval_shape(step, problem, key, run.state)[1]
-        rows = jax.tree.map(lambda leaf: jnp.zeros((_MOST_STEPS_PER_CHUNK, *leaf.shape), leaf.dtype), shapes)
-        return jax.lax.while_loop(unfinished, advance, (run, rows, jnp.asarray(0)))
-
-    return lanes.map(advance_one, runs)
-
-
-def _placed(state: State, spread: Spread) -> State:
-    """The state with its particles divided over the devices, and the rest on each of them."""
-    population = spread.divided(state.population)
-    return eqx.tree_at(lambda state: state.population, spread.shared(state), population)
-
-
-def _judge(last: Run, run: Run, method: AbstractMethod, limit: Int[Array, ""]) -> Run:
-    """Set the status of a run after a step; if the step failed, go back to the state before it."""
-    population, clock = run.state.population, run.state.clock
-    lost, faulty = population.lost, population.faulty & ~population.lost
-    all_outside = ~jnp.any(population.alive | lost | faulty)
-    bad = lost | faulty | all_outside
-    ends = {
-        Status.NONFINITE_PARTICLES: jnp.any(lost),
-        Status.NONFINITE_DENSITY: jnp.any(faulty),
-        Status.OUTSIDE_SUPPORT: all_outside,
-        Status.COMPLETED: clock.t >= 1,
-        Status.EVALUATION_LIMIT: run.state.evaluations.total >= limit,
-        Status.STEP_LIMIT: run.state.num_steps >= method.step_limit,
-    }
-    codes = [jnp.asarray(int(code)) for code in ends]
-    status = jnp.select(list(ends.values()), codes, int(Status.RUNNING))
-    state = jax.tree.map(lambda old, new: jnp.where(jnp.any(bad), old, new), last.state, run.state)
-    # The evaluations of a failed step were made all the same.
-    state = eqx.tree_at(lambda state: state.evaluations, state, run.state.evaluations)
-    # A field that has turned nan takes t along: then the fault lies where the step began.
-    fault_t = jnp.where(jnp.isfinite(clock.t), clock.t, last.state.clock.t)
-    judged = Run(state, status, fault_t, jnp.sum(bad), jnp.argmax(bad))
-    # Weak types become strong, as they are in a file: a change of them from call to call means another compilation.
-    return jax.tree.map(lambda leaf: jax.lax.convert_element_type(leaf, leaf.dtype), judged)
 
 
 def _check_start(states: State, num_particles: int) -> None:

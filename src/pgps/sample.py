@@ -19,22 +19,15 @@ from jaxtyping import Array, PyTree, Scalar
 from pgps import _checks
 from pgps._version import __version__
 from pgps.checkpoint import Checkpoint
-from pgps.density import Evaluations, Problem
-from pgps.draw import Fitted
+from pgps.density import Problem
 from pgps.initial import AbstractLaw, as_law
-from pgps.methods.base import TRANSPORT, AbstractMethod, State, Trace
-from pgps.methods.pgps import PGPS
+from pgps.methods.base import AbstractMethod
+from pgps.outcome import outcome
 from pgps.recipes import exact
 from pgps.result import PGPSWarning, Result, Status
-from pgps.run import Observe, Options, Run, Snapshot, drive
-from pgps.scouting import differences
+from pgps.run import Observe, Options, Snapshot, drive
 from pgps.settings import describe
 from pgps.spread import Spread
-
-# An error of the log evidence above which it, and what hangs on it, should be doubted.
-_LARGEST_ERROR = 0.5
-# Folded into a run's key for the search after it, far from the numbers of its steps.
-_SCOUTING = 2**30
 
 
 def sample(
@@ -157,70 +150,12 @@ def _sample(
         provenance = _provenance(method, problem, function, key, num_particles, seconds)
         if driven.resumed_at:
             provenance["resumed_at"] = driven.resumed_at
-        doubts = _status_doubts(run, num_particles, options) + ([driven.failure] if driven.failure else [])
-        # Scouts are few: they stay on one device.
-        spread = Spread(batch_size=options.spread.batch_size)
-        own = dataclasses.replace(problem, logdensity_fn=function, spread=spread)
-        opinion = _second_opinion(run, method, own, jax.random.fold_in(key, _SCOUTING))
-        results.append(_result(run, trace, method, problem, provenance, doubts, opinion))
+        own = dataclasses.replace(problem, logdensity_fn=function)
+        result = outcome(run, trace, method, own, key, provenance, options)
+        if driven.failure:
+            result = dataclasses.replace(result, warnings=(*result.warnings, driven.failure))
+        results.append(result)
     return results
-
-
-def _second_opinion(run: Run, method: AbstractMethod, problem: Problem, key: Array) -> tuple[list[str], Evaluations]:
-    """What a search for maxima of the density makes doubtful, if the method asks for one, and what it cost."""
-    state, weights = run.state, run.state.weights
-    scouting = method.scouting if isinstance(method, PGPS) else None
-    if scouting is None or weights is None or int(run.status) != Status.COMPLETED:
-        return [], Evaluations()
-    if problem.structure.dim > scouting.max_dim or not math.isfinite(float(weights.log_evidence)):
-        return [], Evaluations()
-    around, evaluations = scouting.look(
-        problem,
-        key,
-        np.asarray(state.population.particles),
-        np.asarray(weights.log_weights),
-        np.asarray(weights.families),
-        float(weights.log_evidence),
-        float(weights.log_evidence_error),
-    )
-    return differences(around), evaluations
-
-
-def _result(
-    run: Run,
-    trace: Trace,
-    method: AbstractMethod,
-    problem: Problem,
-    provenance: dict[str, Any],
-    doubts: list[str],
-    opinion: tuple[list[str], Evaluations],
-) -> Result:
-    num_particles = provenance["num_particles"]
-    num_evaluated = method.num_evaluated(num_particles)
-    steps = trace.pop(TRANSPORT, None)
-    state, status = run.state, Status(int(run.status))
-    doubts = doubts + method.doubts(trace) + _support_doubts(state, status) + opinion[0]
-    weights = state.weights
-    # Weights at an earlier t are not those of the target.
-    exact = weights if status == Status.COMPLETED else None
-    error = None if exact is None else float(exact.log_evidence_error)
-    if error is not None and error > _LARGEST_ERROR:
-        doubts.append(f"the log evidence is uncertain by {error:.2g}, so it and the mode masses say little")
-    return Result(
-        particles=jax.vmap(problem.structure.unravel)(state.population.particles),
-        log_weights=_plain_log_weights(state, status) if weights is None else weights.log_weights,
-        status=status,
-        t=float(state.clock.t),
-        num_evaluations=jax.tree.map(lambda count: int(count) * num_evaluated, state.evaluations) + opinion[1],
-        trace=trace,
-        warnings=tuple(doubts),
-        provenance=provenance,
-        ess=None if exact is None else float(exact.ess),
-        log_evidence=None if exact is None else float(exact.log_evidence),
-        log_evidence_error=error,
-        families=None if exact is None else exact.families,
-        fitted=Fitted(method, problem, steps) if isinstance(method, PGPS) and exact is not None else None,
-    )
 
 
 def _warn(result: Result) -> None:
@@ -322,51 +257,6 @@ def _check_problem(logdensity_fn: Callable[[PyTree], Scalar], law: AbstractLaw, 
 
 def _reason(error: Exception) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0]
-
-
-def _plain_log_weights(state: State, status: Status) -> Array:
-    """Weights of a method without weights: equal, and none outside the target's support."""
-    alive = state.population.alive if status == Status.COMPLETED else jnp.ones_like(state.population.alive)
-    return jnp.where(alive, 0.0, -jnp.inf)
-
-
-def _status_doubts(run: Run, num_particles: int, options: Options) -> list[str]:
-    """How the run ended, if not well, and what to do about it."""
-    t = f"t = {float(run.state.clock.t):.4g}"
-    where = f"at t = {float(run.fault_t):.4g}"
-    kept = f"the particles returned are the last good ones, at {t}"
-    culprits = f"{int(run.num_faults)} of {num_particles} particles (the first: {int(run.first_fault)})"
-    partial = f"at {t}, so the particles returned are those of p_t and not of the target"
-    go_on = "" if options.checkpoint is None else f", and go on from {options.checkpoint.path}"
-    match Status(int(run.status)):
-        case Status.NONFINITE_DENSITY:
-            return [f"the log-density or its gradient became nan or +inf {where} for {culprits}; {kept}"]
-        case Status.NONFINITE_PARTICLES:
-            return [
-                f"coordinates became nan or infinite {where} for {culprits}, so steps were too large or the field's "
-                f"training diverged; {kept}"
-            ]
-        case Status.OUTSIDE_SUPPORT:
-            return [f"the log-density became -inf {where} for every particle, so steps were too large; {kept}"]
-        case Status.STEP_LIMIT:
-            steps = int(run.state.num_steps)
-            return [f"the step limit of {steps} was reached {partial}; raise the method's max_steps"]
-        case Status.EVALUATION_LIMIT:
-            return [f"max_evaluations = {options.max_evaluations} was reached {partial}; raise it{go_on}"]
-        case Status.TIME_LIMIT:
-            return [f"max_seconds had passed {partial}; raise it{go_on or ', or keep the run in a checkpoint'}"]
-        case Status.INTERRUPTED:
-            remedy = "" if options.checkpoint is None else f"; the same call goes on from {options.checkpoint.path}"
-            return [f"interrupted {partial}{remedy}"]
-        case _:
-            return []
-
-
-def _support_doubts(state: State, status: Status) -> list[str]:
-    outside = int(np.sum(~np.asarray(state.population.alive)))
-    if status != Status.COMPLETED or outside == 0:
-        return []
-    return [f"{outside} particles ended outside the target's support (log-density -inf) and have weight 0"]
 
 
 def _provenance(

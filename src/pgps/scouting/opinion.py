@@ -68,6 +68,11 @@ class Scouting(eqx.Module):
             _checks.whole(name, getattr(self, name), at_least=2)
         _checks.positive("spread", self.spread)
 
+    def most_evaluations(self, dim: int) -> int:
+        """What an opinion costs at most."""
+        around = self.most * (self.num_integrated + 2 * dim)
+        return self.num_draws + self.num_starts * self.num_steps + around
+
     def maxima(self, problem: Problem, key: Array) -> Maxima:
         """The maxima that ascents find."""
         search = Search(self.num_draws, self.num_starts, self.num_steps, self.spread, self.most)

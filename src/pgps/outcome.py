@@ -1,0 +1,140 @@
+"""What a run comes to when it has ended: its result, and all that should be doubted about it."""
+
+import dataclasses
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from pgps.density import Evaluations, Problem
+from pgps.draw import Fitted
+from pgps.lanes import Run
+from pgps.methods.base import TRANSPORT, AbstractMethod, State, Trace
+from pgps.methods.pgps import PGPS
+from pgps.result import Result, Status
+from pgps.run import Options
+from pgps.scouting import differences
+from pgps.spread import Spread
+
+# An error of the log evidence above which it, and what hangs on it, should be doubted.
+_LARGEST_ERROR = 0.5
+# Folded into a run's key for the search after it, far from the numbers of its steps.
+_SCOUTING = 2**30
+
+
+def outcome(
+    run: Run,
+    trace: Trace,
+    method: AbstractMethod,
+    problem: Problem,
+    key: Array,
+    provenance: dict[str, Any],
+    options: Options,
+) -> Result:
+    """The result of a run that has ended, with all that should be doubted about it."""
+    num_particles = provenance["num_particles"]
+    num_evaluated = method.num_evaluated(num_particles)
+    calls = jax.tree.map(lambda count: int(count) * num_evaluated, run.state.evaluations)
+    left = math.inf if options.max_evaluations is None else options.max_evaluations - calls.total
+    # What comes after the run, scouts and chunks of fresh particles, has one device.
+    here = dataclasses.replace(problem, spread=Spread(batch_size=options.spread.batch_size))
+    opinion, scouting = _second_opinion(run, method, here, jax.random.fold_in(key, _SCOUTING), left)
+    steps = trace.pop(TRANSPORT, None)
+    state, status = run.state, Status(int(run.status))
+    doubts = _status_doubts(run, num_particles, options)
+    doubts += method.doubts(trace) + _support_doubts(state, status) + opinion
+    weights = state.weights
+    # Weights at an earlier t are not those of the target.
+    exact = weights if status == Status.COMPLETED else None
+    error = None if exact is None else float(exact.log_evidence_error)
+    if error is not None and error > _LARGEST_ERROR:
+        doubts.append(f"the log evidence is uncertain by {error:.2g}, so it and the mode masses say little")
+    return Result(
+        particles=jax.vmap(problem.structure.unravel)(state.population.particles),
+        log_weights=_plain_log_weights(state, status) if weights is None else weights.log_weights,
+        status=status,
+        t=float(state.clock.t),
+        num_evaluations=calls + scouting,
+        trace=trace,
+        warnings=tuple(doubts),
+        provenance=provenance,
+        ess=None if exact is None else float(exact.ess),
+        log_evidence=None if exact is None else float(exact.log_evidence),
+        log_evidence_error=error,
+        families=None if exact is None else exact.families,
+        fitted=Fitted(method, here, steps) if isinstance(method, PGPS) and exact is not None else None,
+    )
+
+
+def _second_opinion(
+    run: Run, method: AbstractMethod, problem: Problem, key: Array, left: float
+) -> tuple[list[str], Evaluations]:
+    """What a search for maxima of the density makes doubtful, and what it cost.
+
+    There is none if the method does not ask for it, or if it might take more evaluations than are left.
+    """
+    state, weights = run.state, run.state.weights
+    scouting = method.scouting if isinstance(method, PGPS) else None
+    if scouting is None or weights is None or int(run.status) != Status.COMPLETED:
+        return [], Evaluations()
+    dim = problem.structure.dim
+    if dim > scouting.max_dim or scouting.most_evaluations(dim) > left or not jnp.isfinite(weights.log_evidence):
+        return [], Evaluations()
+    around, evaluations = scouting.look(
+        problem,
+        key,
+        np.asarray(state.population.particles),
+        np.asarray(weights.log_weights),
+        np.asarray(weights.families),
+        float(weights.log_evidence),
+        float(weights.log_evidence_error),
+    )
+    return differences(around), evaluations
+
+
+def _plain_log_weights(state: State, status: Status) -> Array:
+    """Weights of a method without weights: equal, and none outside the target's support."""
+    alive = state.population.alive if status == Status.COMPLETED else jnp.ones_like(state.population.alive)
+    return jnp.where(alive, 0.0, -jnp.inf)
+
+
+def _status_doubts(run: Run, num_particles: int, options: Options) -> list[str]:
+    """How the run ended, if not well, and what to do about it."""
+    t = f"t = {float(run.state.clock.t):.4g}"
+    where = f"at t = {float(run.fault_t):.4g}"
+    kept = f"the particles returned are the last good ones, at {t}"
+    culprits = f"{int(run.num_faults)} of {num_particles} particles (the first: {int(run.first_fault)})"
+    partial = f"at {t}, so the particles returned are those of p_t and not of the target"
+    go_on = "" if options.checkpoint is None else f", and go on from {options.checkpoint.path}"
+    match Status(int(run.status)):
+        case Status.NONFINITE_DENSITY:
+            return [f"the log-density or its gradient became nan or +inf {where} for {culprits}; {kept}"]
+        case Status.NONFINITE_PARTICLES:
+            return [
+                f"coordinates became nan or infinite {where} for {culprits}, so steps were too large or the field's "
+                f"training diverged; {kept}"
+            ]
+        case Status.OUTSIDE_SUPPORT:
+            return [f"the log-density became -inf {where} for every particle, so steps were too large; {kept}"]
+        case Status.STEP_LIMIT:
+            steps = int(run.state.num_steps)
+            return [f"the step limit of {steps} was reached {partial}; raise the method's max_steps"]
+        case Status.EVALUATION_LIMIT:
+            return [f"max_evaluations = {options.max_evaluations} was reached {partial}; raise it{go_on}"]
+        case Status.TIME_LIMIT:
+            return [f"max_seconds had passed {partial}; raise it{go_on or ', or keep the run in a checkpoint'}"]
+        case Status.INTERRUPTED:
+            remedy = "" if options.checkpoint is None else f"; the same call goes on from {options.checkpoint.path}"
+            return [f"interrupted {partial}{remedy}"]
+        case _:
+            return []
+
+
+def _support_doubts(state: State, status: Status) -> list[str]:
+    outside = int(np.sum(~np.asarray(state.population.alive)))
+    if status != Status.COMPLETED or outside == 0:
+        return []
+    return [f"{outside} particles ended outside the target's support (log-density -inf) and have weight 0"]
