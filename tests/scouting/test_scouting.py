@@ -7,7 +7,7 @@ import pytest
 from jax.scipy.stats import multivariate_normal, norm
 
 import pgps
-from pgps import scouting
+from pgps import adjustments, fields, scouting
 from pgps.density import Evaluations, Problem
 from pgps.scouting import Around, Scouting, differences
 from pgps.scouting.ascents import ascend
@@ -121,6 +121,19 @@ def test_an_uncertain_evidence_is_no_reason_for_doubt():
         0.3,
     )
     assert differences(around) == []
+
+
+def test_scouts_keep_to_the_limit_of_evaluations():
+    method = pgps.exact(0.0, 1.0, field=fields.Affine(), moves=adjustments.MALA(), scouting=FEW)
+    start, key = pgps.Normal(jnp.zeros(2), 2.0), jax.random.key(0)
+    free = pgps.sample(correlated, start, key=key, num_particles=100, method=method)
+    limited = pgps.sample(
+        correlated, start, key=key, num_particles=100, method=method, max_evaluations=free.num_evaluations.total - 1
+    )
+    assert limited.status == pgps.Status.COMPLETED
+    assert limited.log_evidence == free.log_evidence
+    spared = free.num_evaluations.total - limited.num_evaluations.total
+    assert FEW.num_draws + FEW.num_starts * FEW.num_steps < spared <= FEW.most_evaluations(2)
 
 
 @pytest.mark.filterwarnings("ignore::pgps.PGPSWarning")

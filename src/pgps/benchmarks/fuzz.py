@@ -31,6 +31,7 @@ LONGEST = 60.0
 # Whatever takes long begins with one of these; a command that gets there was valid.
 _SENTINELS = (
     "pgps.run.progress_bar",
+    "jax.distributed.initialize",
     "pgps.experiments.runner.run_cell",
     "pgps.experiments.worker.start_workers",
     "pgps.benchmarks.baseline_step.run",
