@@ -12,7 +12,7 @@ _UNSET: dict[str, Any] = {"default": argparse.SUPPRESS}
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Give the parser the benchmarks' options."""
-    names = ["training-step", "baseline-step", "bnn-step", "evidence", "resume"]
+    names = ["training-step", "baseline-step", "bnn-step", "evidence", "resume", "scaling", "calibration"]
     parser.add_argument("benchmark", choices=names, help="what to measure")
     parser.add_argument("--preset", choices=["full", "smoke"], default="full", help="how much (default: %(default)s)")
     parser.add_argument(
@@ -25,10 +25,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure the speed of steps (training, baselines, networks) or known log evidences; or kill and resume runs."""
-    from pgps.benchmarks import baseline_step, bnn_step, resume, training_step
+    """Measure speed (training, baselines, networks), scaling, calibration or log evidences; or kill and resume runs."""
+    from pgps.benchmarks import baseline_step, bnn_step, calibration, resume, scaling, training_step
 
-    foreign = {"evidence": ("repeats",), "resume": ("repeats", "targets", "samplers", "seeds")}.get(
+    without_repeats = ("repeats", "targets", "samplers", "seeds")
+    foreign = {"evidence": ("repeats",), "resume": without_repeats, "calibration": without_repeats}.get(
         args.benchmark, ("targets", "samplers", "seeds")
     )
     for name in foreign:
@@ -41,6 +42,8 @@ def run(args: argparse.Namespace) -> int:
         "baseline-step": baseline_step,
         "bnn-step": bnn_step,
         "resume": resume,
+        "scaling": scaling,
+        "calibration": calibration,
     }[args.benchmark]
     inputs.check_output(args.out)
     chosen: dict[str, Any] = {"preset": benchmark.PRESETS[args.preset]}
