@@ -73,6 +73,8 @@ def misuse(command: str, capsys: pytest.CaptureFixture[str]) -> str:
         ("bench", ["benchmark"]),
         ("bench other", ["'other'", "training-step"]),
         ("bench resume --repeats 3", ["--repeats", "resume"]),
+        ("bench calibration --repeats 3", ["--repeats", "calibration"]),
+        ("bench scaling --seeds 3", ["--seeds", "scaling"]),
         ("bench training-step --repeats 0", ["--repeats", "'0'"]),
         ("sample", ["FILE.py:function"]),
         ("sample target.py:logdensity", ["--dim", "--shape"]),

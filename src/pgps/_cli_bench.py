@@ -10,12 +10,17 @@ from pgps import _cli_inputs as inputs
 _UNSET: dict[str, Any] = {"default": argparse.SUPPRESS}
 
 # Options that a benchmark has besides the preset; those of steps have --repeats.
-_OWN_OPTIONS = {"evidence": ("targets", "samplers", "seeds"), "resume": (), "fuzz": ("inputs",)}
+_OWN_OPTIONS = {
+    "evidence": ("targets", "samplers", "seeds"),
+    "calibration": (),
+    "resume": (),
+    "fuzz": ("inputs",),
+}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Give the parser the benchmarks' options."""
-    names = ["training-step", "baseline-step", "bnn-step", "evidence", "resume", "fuzz"]
+    names = ["training-step", "baseline-step", "bnn-step", "evidence", "scaling", "calibration", "resume", "fuzz"]
     parser.add_argument("benchmark", choices=names, help="what to measure")
     parser.add_argument("--preset", choices=["full", "smoke"], default="full", help="how much (default: %(default)s)")
     parser.add_argument(
@@ -32,8 +37,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure the speed of steps or known log evidences; kill and resume runs; try malformed inputs (fuzz)."""
-    from pgps.benchmarks import baseline_step, bnn_step, fuzz, resume, training_step
+    """Measure speed, scaling, calibration or known log evidences; kill and resume runs; try malformed inputs (fuzz)."""
+    from pgps.benchmarks import baseline_step, bnn_step, calibration, fuzz, resume, scaling, training_step
 
     own = _OWN_OPTIONS.get(args.benchmark, ("repeats",))
     for name in ("repeats", "inputs", "targets", "samplers", "seeds"):
@@ -47,6 +52,8 @@ def run(args: argparse.Namespace) -> int:
         "bnn-step": bnn_step,
         "resume": resume,
         "fuzz": fuzz,
+        "scaling": scaling,
+        "calibration": calibration,
     }[args.benchmark]
     inputs.check_output(args.out)
     chosen: dict[str, Any] = {"preset": benchmark.PRESETS[args.preset]}

@@ -60,7 +60,7 @@ def begin_runs(method: AbstractMethod, lanes: Lanes, num_particles: int, limit: 
     """Each run's first state."""
 
     def begin(problem: Problem, key: Array, _: None) -> Run:
-        state = _placed(method.init(key, problem, num_particles), problem.spread)
+        state = placed(method.init(key, problem, num_particles), problem.spread)
         # No weak types, which steps would not give back: they would have `_advance` compiled twice.
         state = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.result_type(leaf)), state)
         nothing = jnp.asarray(0)
@@ -85,7 +85,7 @@ def advance_runs(
     @eqx.filter_jit
     def step(problem: Problem, key: Array, state: State) -> tuple[State, Row]:
         state, row = method.step(jax.random.fold_in(key, state.num_steps), state, problem)
-        state = _placed(state, problem.spread)
+        state = placed(state, problem.spread)
         if observe is not None:
             row |= observe(jax.vmap(problem.structure.unravel)(state.population.particles))
         return state, jax.tree.map(jnp.asarray, row)
@@ -109,7 +109,7 @@ def advance_runs(
     return lanes.map(advance_one, runs)
 
 
-def _placed(state: State, spread: Spread) -> State:
+def placed(state: State, spread: Spread) -> State:
     """The state with its particles divided over the devices, and the rest on each of them."""
     population = spread.divided(state.population)
     return eqx.tree_at(lambda state: state.population, spread.shared(state), population)

@@ -9,7 +9,7 @@ from jaxtyping import Array
 
 from helpers import LINEAR_FIELDS, assert_close, normal_array, over, some_params
 from pgps.density import Population
-from pgps.fields import AbstractLinearField, Affine
+from pgps.fields import AbstractLinearField, Additive, Affine, Local
 
 T = jnp.asarray(0.3)
 
@@ -61,3 +61,19 @@ def test_fresh_fields_move_nothing(field: AbstractLinearField):
     params = field.init(jax.random.key(0), 3, jnp.float32)
     assert not np.any(field.apply(params, T, x))
     assert field.stretch(params, T, x) == 0
+
+
+@over("field", {"affine": Affine(), "additive": Additive(), "local": Local()})
+def test_no_matrix_per_particle_in_many_dimensions(field: AbstractLinearField):
+    """What `pgps.exact` chooses from: neither determinants nor stretches take N x D x D numbers."""
+    num, dim = 20, 400
+    params = field.init(jax.random.key(0), dim, jnp.float32)
+
+    @jax.jit
+    def both(particles: Array) -> tuple[Array, Array]:
+        log_dets = jax.vmap(lambda x: field.log_det(params, T, x, jnp.asarray(0.1)))(particles)
+        return log_dets, jax.vmap(lambda x: field.stretch(params, T, x))(particles)
+
+    analysis = both.lower(jnp.zeros((num, dim))).compile().memory_analysis()
+    assert analysis is not None
+    assert analysis.temp_size_in_bytes < 4 * num * dim * dim / 4

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from jaxtyping import Array, PyTree
 
-from helpers import LINEAR_FIELDS, as_arrays, normal_array, over, path_population
+from helpers import LINEAR_FIELDS, as_arrays, assert_close, normal_array, over, path_population
 from pgps import Normal
 from pgps.density import Population, Problem
 from pgps.fields import MLP, AbstractField, Additive, Affine, Kernel, Local, Selection
@@ -142,6 +142,18 @@ def test_every_linear_field_keeps_structures_and_dtypes(field: AbstractField):
     assert [jnp.shape(leaf) for leaf in training] == 4 * [()]
 
 
+def test_of_many_particles_some_are_used_evenly_over_their_order():
+    population = correlated()
+    log_weights = normal_array(NUM, seed=5)
+    # 240 particles, of which every third is taken: 80 are the largest such number up to 100.
+    few, _, _ = _fit(Affine(), population, log_weights, as_arrays(LeastSquares(most_rows=100)))
+    third = jax.tree.map(lambda leaf: leaf[::3], population)
+    expected, _, _ = _fit(Affine(), third, log_weights[::3], as_arrays(LeastSquares()))
+    assert_close(few, expected, 1e-6)
+    every, _, _ = _fit(Affine(), population, log_weights, as_arrays(LeastSquares(most_rows=NUM)))
+    assert np.max(np.abs(every.coefficients - few.coefficients)) > 1e-4
+
+
 def test_other_fields_are_refused():
     with pytest.raises(TypeError, match=r"LeastSquares fits linear fields, got .*MLP.*; use trainers.Gradient"):
         LeastSquares().fit(KEY, jnp.asarray(T), noise(8, 0), MLP(4), None, None)
@@ -154,6 +166,7 @@ def test_other_fields_are_refused():
         ({"ridges": ()}, TypeError, r"ridges must be a tuple of numbers, got \(\); "),
         ({"ridges": 0.1}, TypeError, "ridges must be a tuple of numbers, got 0.1; "),
         ({"ridges": (0.1, 0.0)}, ValueError, "ridges must be positive, got 0.0; "),
+        ({"most_rows": 2}, ValueError, "most_rows must be at least 3, got 2; "),
         ({"least_r2": 1.5}, ValueError, r"least_r2 must lie in \[0, 1\], got 1.5; "),
     ],
 )

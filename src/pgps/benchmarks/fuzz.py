@@ -36,9 +36,11 @@ _SENTINELS = (
     "pgps.experiments.worker.start_workers",
     "pgps.benchmarks.baseline_step.run",
     "pgps.benchmarks.bnn_step.run",
+    "pgps.benchmarks.calibration.run",
     "pgps.benchmarks.evidence.run",
     "pgps.benchmarks.fuzz.run",
     "pgps.benchmarks.resume.run",
+    "pgps.benchmarks.scaling.run",
     "pgps.benchmarks.training_step.run",
 )
 # So many inputs in a hundred are not damaged, and must be found valid.

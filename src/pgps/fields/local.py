@@ -106,7 +106,9 @@ class Local(AbstractLinearField):
         # The slopes of the shares sum to 0, so that a move that all clusters share adds nothing.
         moves = shift + scaling * offsets
         moves -= shares @ moves
-        return jnp.max(jnp.abs(shares @ scaling)) + jnp.linalg.norm(moves.T @ slopes)
+        # |moves^T slopes|, on the side of the clusters: a matrix for each particle would take N x D x D numbers.
+        borders = jnp.sqrt(jnp.maximum(jnp.sum((moves @ moves.T) * (slopes @ slopes.T)), 0.0))
+        return jnp.max(jnp.abs(shares @ scaling)) + borders
 
     def _maps(self, params: LinearParameters) -> Float[Array, "2 clusters dim"]:
         """b and a of every cluster."""

@@ -13,10 +13,13 @@ particles: the conditional effective sample size of weights exp(h r), with h = 1
 a few particles that a field leaves behind, in the arms or the tails of a density, whose weights would grow and grow.
 Where no family does better than none, the coefficients are 0: the field moves nothing, and particles are carried by
 weights and moves alone.
+
+Of many particles, some are enough: n rows leave an excess of about P / n of the residual's variance for P coefficients.
 """
 
 from typing import NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree, Scalar
@@ -44,10 +47,12 @@ class LeastSquares(AbstractTrainer):
     Args:
         ridges: Strengths to choose from, as shares of the features' mean square.
         least_r2: The held-out R^2 below which the field is not worth its evaluation, and is 0.
+        most_rows: Fit to so many particles at most, evenly over their order; memory for their features is bounded then.
     """
 
     ridges: tuple[float, ...] = (1e-5, 1e-3, 1e-2, 1e-1)
     least_r2: float = 0.1
+    most_rows: int = eqx.field(static=True, default=2**15)
 
     def __check_init__(self):
         if not isinstance(self.ridges, tuple) or not self.ridges:
@@ -55,6 +60,7 @@ class LeastSquares(AbstractTrainer):
         for ridge in self.ridges:
             _checks.positive("ridges", ridge)
         _checks.within("least_r2", self.least_r2, 0, 1)
+        _checks.whole("most_rows", self.most_rows, at_least=3)
 
     def init(self, params: PyTree) -> None:
         """Nothing to carry: every fit starts afresh."""
@@ -73,6 +79,8 @@ class LeastSquares(AbstractTrainer):
         """Solve for every family, and use the best one."""
         if log_weights is None:
             log_weights = jnp.zeros_like(population.logdensity)
+        if (stride := -(-len(log_weights) // self.most_rows)) > 1:
+            population, log_weights = jax.tree.map(lambda leaf: leaf[::stride], population), log_weights[::stride]
         if isinstance(field, Selection):
             fits = [
                 self._solve(family, own, population, log_weights)
