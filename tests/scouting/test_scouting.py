@@ -128,7 +128,12 @@ def test_scouts_keep_to_the_limit_of_evaluations():
     start, key = pgps.Normal(jnp.zeros(2), 2.0), jax.random.key(0)
     free = pgps.sample(correlated, start, key=key, num_particles=100, method=method)
     limited = pgps.sample(
-        correlated, start, key=key, num_particles=100, method=method, max_evaluations=free.num_evaluations.total - 1
+        correlated,
+        start,
+        key=key,
+        num_particles=100,
+        method=method,
+        max_evaluations=int(free.num_evaluations.total) - 1,
     )
     assert limited.status == pgps.Status.COMPLETED
     assert limited.log_evidence == free.log_evidence
