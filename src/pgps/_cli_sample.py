@@ -50,6 +50,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "(default: normal:0,1; for a model its prior, or a Gaussian around a quick fit)"
     )
     parser.add_argument("--initial", metavar="LAW", help=law_help)
+    scouted_help = "start also from maxima that ascents from there find, which helps with narrow modes"
+    parser.add_argument("--scouted", action="store_true", help=scouted_help)
     num_particles = inspect.signature(pgps.sample).parameters["num_particles"].default
     particles_help = f"how many particles (default: {num_particles})"
     parser.add_argument(
@@ -94,6 +96,7 @@ def run(args: argparse.Namespace, progress: bool | None) -> tuple[Result, Path |
     chosen = {"num_particles": args.num_particles} if "num_particles" in args else {}
     names = {
         "logdensity_fn": args.target,
+        "initial": "--initial",
         "num_particles": "--particles",
         "checkpoint": "--checkpoint",
         "max_seconds": "--max-seconds",
@@ -102,9 +105,12 @@ def run(args: argparse.Namespace, progress: bool | None) -> tuple[Result, Path |
     checkpoint = inputs.make_checkpoint(args.checkpoint, getattr(args, "checkpoint_every", None), args.resume)
     recorder = None if args.processes else report_command.recorder(args.frames, method)
     with inputs.misuse(names):
+        initial = target.initial
+        if args.scouted:
+            initial = pgps.scouted(target.logdensity_fn, initial, key=jax.random.fold_in(key, 1))
         result = pgps.sample(
             target.logdensity_fn,
-            target.initial,
+            initial,
             key=key,
             method=method,
             progress=progress,

@@ -83,15 +83,20 @@ def _second_opinion(
     dim = problem.structure.dim
     if dim > scouting.max_dim or scouting.most_evaluations(dim) > left or not jnp.isfinite(weights.log_evidence):
         return [], Evaluations()
-    around, evaluations = scouting.look(
-        problem,
-        key,
-        np.asarray(state.population.particles),
-        np.asarray(weights.log_weights),
-        np.asarray(weights.families),
-        float(weights.log_evidence),
-        float(weights.log_evidence_error),
-    )
+    try:
+        around, evaluations = scouting.look(
+            problem,
+            key,
+            np.asarray(state.population.particles),
+            np.asarray(weights.log_weights),
+            np.asarray(weights.families),
+            float(weights.log_evidence),
+            float(weights.log_evidence_error),
+        )
+    except (Exception, KeyboardInterrupt) as error:
+        # Whatever the density does where scouts look, the run is complete, and not to be lost.
+        reason = (str(error).strip() or type(error).__name__).splitlines()[-1]
+        return [f"there is no second opinion: the search for maxima ended by an error ({reason})"], Evaluations()
     return differences(around), evaluations
 
 

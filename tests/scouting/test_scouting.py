@@ -1,5 +1,7 @@
 """Maxima by ascents, the second opinion on a sample, and the law that covers what was found."""
 
+from pathlib import Path
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,7 +9,7 @@ import pytest
 from jax.scipy.stats import multivariate_normal, norm
 
 import pgps
-from pgps import adjustments, fields, scouting
+from pgps import adjustments, cli, fields, scouting, trainers
 from pgps.density import Evaluations, Problem
 from pgps.scouting import Around, Scouting, differences
 from pgps.scouting.ascents import ascend
@@ -141,6 +143,25 @@ def test_scouts_keep_to_the_limit_of_evaluations():
     assert FEW.num_draws + FEW.num_starts * FEW.num_steps < spared <= FEW.most_evaluations(2)
 
 
+def test_a_density_that_fails_where_scouts_look_costs_no_result():
+    def checked(x: np.ndarray) -> np.ndarray:
+        if np.any(np.abs(x) > 12):
+            raise RuntimeError("far away")
+        return np.zeros((), np.float32)
+
+    def fragile(x: jax.Array) -> jax.Array:
+        shape, x_only = jax.ShapeDtypeStruct((), jnp.float32), jax.lax.stop_gradient(x)
+        return correlated(x) + jax.pure_callback(checked, shape, x_only, vmap_method="sequential")
+
+    method = pgps.exact(0.0, 1.0, field=fields.Zero(), trainer=trainers.NoTraining(), moves=adjustments.MALA())
+    with pytest.warns(pgps.PGPSWarning, match="there is no second opinion"):
+        result = pgps.sample(
+            fragile, pgps.Normal(jnp.zeros(2), 2.0), key=jax.random.key(0), num_particles=40, method=method
+        )
+    assert result.status == pgps.Status.COMPLETED
+    assert result.log_evidence is not None
+
+
 @pytest.mark.filterwarnings("ignore::pgps.PGPSWarning")
 def test_default_run_that_lost_a_mode_says_so():
     result = pgps.sample(wide_and_narrow, INITIAL, key=jax.random.key(100), num_particles=400)
@@ -191,3 +212,30 @@ def test_scouting_that_cannot_be_is_an_error(settings: dict, message: str):
         scouting.Scouting(num_starts=1)
     with pytest.raises(TypeError, match="scouting must be one of"):
         pgps.exact(scouting=3)  # pyright: ignore[reportArgumentType]
+
+
+def test_command_line_starts_from_a_scouted_law(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    model = tmp_path / "model.py"
+    model.write_text("def logdensity(x):\n    return -0.5 * ((x - 4) ** 2).sum()\n", encoding="utf-8")
+    argv = [
+        "sample",
+        f"{model}:logdensity",
+        "--dim",
+        "1",
+        "--method",
+        "training-free",
+        "--dt",
+        "0.5",
+        "--particles",
+        "40",
+    ]
+    assert cli.main([*argv, "--langevin-steps", "1", "--scouted", "--quiet", "--out", str(tmp_path / "out")]) == 0
+    law = pgps.load(tmp_path / "out").provenance["initial"]
+    assert law["class"].endswith("Scouted")
+    np.testing.assert_allclose(law["centers"], [[4.0]], atol=1e-3)
+    assert "scouted = true" in (tmp_path / "out" / "config.toml").read_text()
+
+    model.write_text("def logdensity(x):\n    return x.sum()\n", encoding="utf-8")
+    assert cli.main([*argv, "--scouted", "--out", str(tmp_path / "other")]) == 2
+    assert "has no maximum that ascents" in capsys.readouterr().err
+    assert not (tmp_path / "other").exists()

@@ -7,6 +7,7 @@ The curvature is that over half a standard deviation to each side, by difference
 first guess: it is what the density has over the width of its mode, and needs no second derivatives of the user's code.
 """
 
+import math
 from typing import NamedTuple
 
 import equinox as eqx
@@ -57,15 +58,20 @@ def find_maxima(problem: Problem, key: Array, search: Search, radius: float) -> 
     starts = _starts(np.asarray(draws / scale), np.asarray(values), search.num_starts)
     ascents = _ascend(problem, draws[starts], scale, search.num_steps)
     distinct = _distinct(ascents, search.most, radius)
-    dim, num_gradients, kept = problem.structure.dim, search.num_starts * search.num_steps, []
+    dim, kept = problem.structure.dim, []
     for first in range(0, len(distinct), _BATCH):
         batch = distinct[first : first + _BATCH]
         centers, guesses = (np.stack(arrays) for arrays in zip(*(batch * _BATCH)[:_BATCH], strict=True))
         roots = np.asarray(_curvatures(problem, jnp.asarray(centers), jnp.asarray(guesses)))
-        num_gradients += 2 * dim * _BATCH
         kept += [(centers[i], roots[i]) for i in range(len(batch)) if np.all(np.isfinite(roots[i]))]
     centers, roots = np.reshape([x for x, _ in kept], (-1, dim)), np.reshape([root for _, root in kept], (-1, dim, dim))
+    num_gradients = search.num_starts * search.num_steps + gradients_of_curvatures(len(distinct), dim)
     return Maxima(centers.astype(draws.dtype), roots.astype(draws.dtype), search.num_draws, num_gradients)
+
+
+def gradients_of_curvatures(num_maxima: int, dim: int) -> int:
+    """The gradient calls that it takes to find the curvature at so many maxima, of which some are copies to fill up."""
+    return 2 * dim * _BATCH * math.ceil(num_maxima / _BATCH)
 
 
 @eqx.filter_jit

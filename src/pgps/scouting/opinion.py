@@ -21,7 +21,7 @@ from scipy.special import gammaincinv
 from pgps import _checks
 from pgps.density import Evaluations, Problem
 from pgps.metrics.moments import moments
-from pgps.scouting.maxima import Maxima, Search, find_maxima
+from pgps.scouting.maxima import Maxima, Search, find_maxima, gradients_of_curvatures
 
 # Ellipsoids hold so much of a Gaussian.
 _HELD = 0.9
@@ -70,7 +70,7 @@ class Scouting(eqx.Module):
 
     def most_evaluations(self, dim: int) -> int:
         """What an opinion costs at most."""
-        around = self.most * (self.num_integrated + 2 * dim)
+        around = self.most * self.num_integrated + gradients_of_curvatures(self.most, dim)
         return self.num_draws + self.num_starts * self.num_steps + around
 
     def maxima(self, problem: Problem, key: Array) -> Maxima:
@@ -131,7 +131,7 @@ def differences(around: Around) -> list[str]:
     return [
         f"around {np.count_nonzero(clear)} of {len(clear)} maxima of the density, such as ({place}{more}), it "
         f"integrates to {integrated:.2f} of the evidence while particles there have {sampled:.2f}, so modes are "
-        "missing or have wrong masses; start from pgps.scouted(logdensity_fn, initial, key=key)"
+        "missing or have wrong masses; start from pgps.scouted(logdensity_fn, initial, key=key) (--scouted)"
     ]
 
 
