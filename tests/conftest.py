@@ -39,7 +39,16 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 # Files that take longest come first, so that no worker waits for another at the end.
-SLOWEST = ("test_uci.py", "test_readme.py", "test_exact.py", "test_figures.py", "test_sample.py", "test_resume.py")
+SLOWEST = (
+    "test_spread.py",
+    "test_examples.py",
+    "test_uci.py",
+    "test_readme.py",
+    "test_exact.py",
+    "test_figures.py",
+    "test_sample.py",
+    "test_resume.py",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -104,7 +104,7 @@ ADJUSTMENTS: dict[str, adjustments.AbstractAdjustment] = {
 }
 
 METHODS: dict[str, methods.AbstractMethod] = {
-    "exact": exact(conditional_ess=0.9),
+    "exact": exact(conditional_ess=0.9, scouting=None),
     "paper": paper(0.5, 0.8, max_dt=0.1, width=8, max_training_steps=5, threshold=0, langevin_steps=2),
     "training-free": training_free(0.0, 0.5, dt=0.1, langevin_steps=3, final_langevin_steps=5),
     "langevin": methods.Langevin(1e-2, 20),

@@ -25,7 +25,10 @@ def main(folder: Path, num_devices: int, *together: str) -> None:
 
     target, initial = pgps.targets.nine_gaussians()
     cheap = {"smc": pgps.methods.TemperedSMC(), "svgd": pgps.methods.SVGD(0.1, 5)}
-    dear = {"exact": pgps.exact(), "paper": pgps.paper(max_training_steps=5, max_dt=0.2, width=8)}
+    # Two families: what takes long here is compilation.
+    field = pgps.fields.Selection((pgps.fields.Affine(), pgps.fields.Local()))
+    exact = pgps.exact(field=field, scouting=None)
+    dear = {"exact": exact, "paper": pgps.paper(max_training_steps=5, max_dt=0.2, width=8)}
     meshes = {jax.device_count(): jax.make_mesh((jax.device_count(),), ("particles",))}
     if not together:
         meshes |= {1: None, 2: jax.make_mesh((2,), ("particles",), devices=jax.devices()[:2])}

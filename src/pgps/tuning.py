@@ -5,12 +5,12 @@ significantly lower than another's has lost a part of the target, and is out. Of
 the fewest gradients for a given error: error^2 times gradients is the least.
 """
 
+import dataclasses
 import math
 import warnings
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-import equinox as eqx
 import jax
 from jaxtyping import Array, PyTree, Scalar
 
@@ -85,7 +85,8 @@ def tune_path(
     paths = [LogWeightedShrinkage(alpha, beta, method.path.center) for alpha, beta in candidates]
     pilots = []
     for path in paths:
-        following = eqx.tree_at(lambda method: method.path, method, path)
+        # A pilot's masses are not what it is for.
+        following = dataclasses.replace(method, path=path, scouting=None)
         keys = jax.random.split(key, num_runs)
         with warnings.catch_warnings(action="ignore", category=PGPSWarning):
             # Few particles leave doubts; what they are for is the choice.
