@@ -48,7 +48,8 @@ clean:  ## remove caches and built documents (rm -rf .venv starts over altogethe
 .venv/.demo: EXTRAS := report,progress
 .venv/.test: EXTRAS := test
 .venv/.dev: EXTRAS := dev
+.venv/.dev: HAS := .venv/.test .venv/.demo
 .venv/.demo .venv/.test .venv/.dev: pyproject.toml $(CONSTRAINTS) | .venv/.created
 	@echo "installing pgps[$(EXTRAS)] into .venv: a few minutes the first time"
 	@$(PIP) -c $(CONSTRAINTS) -e '.[$(EXTRAS)]'
-	@touch $@
+	@touch $@ $(HAS)

@@ -32,7 +32,7 @@ def main(folder: Path, num_devices: int, *together: str) -> None:
     meshes = {jax.device_count(): jax.make_mesh((jax.device_count(),), ("particles",))}
     if not together:
         meshes |= {1: None, 2: jax.make_mesh((2,), ("particles",), devices=jax.devices()[:2])}
-    for name, method in (cheap if together else cheap | dear).items():
+    for name, method in ({"smc": cheap["smc"]} if together else cheap | dear).items():
         for size, mesh in meshes.items():
             if size == 2 and name != "smc" and not together:
                 continue

@@ -9,9 +9,7 @@ import numpy as np
 import pytest
 
 import pgps
-from pgps import metrics
 from pgps.adjustments import MALA
-from pgps.fields import Affine
 from pgps.methods import Langevin, TemperedSMC
 from pgps.targets import GaussianMixture
 
@@ -68,18 +66,6 @@ def test_every_run_has_a_density_of_its_own(name):
     results = pgps.sample_many(targets, STANDARD, keys=KEYS, num_particles=50, method=METHODS[name])
     for target, key, result in zip(targets, KEYS, results, strict=True):
         assert_same(result, pgps.sample(target, STANDARD, key=key, num_particles=50, method=METHODS[name]))
-
-
-@pytest.mark.filterwarnings("ignore::pgps.PGPSWarning")
-def test_fresh_particles_are_of_the_density_of_their_run():
-    targets = [mixture(share) for share in (0.05, 0.95)]
-    method = pgps.exact(0.0, 1.0, field=Affine(), moves=MALA(num_steps=2), scouting=None)
-    results = pgps.sample_many(targets, STANDARD, keys=KEYS[:2], num_particles=100, method=method)
-    means = [
-        metrics.moments(fresh.particles, fresh.log_weights) for fresh in (run.draw(KEYS[2], 400) for run in results)
-    ]
-    for moments, share in zip(means, (0.05, 0.95), strict=True):
-        assert abs(moments.mean[0] - (1 - 2 * share)) < 5 * moments.mean_error[0]
 
 
 def test_a_run_that_fails_leaves_the_others_alone():

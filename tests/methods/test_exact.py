@@ -15,7 +15,7 @@ from scipy.special import logsumexp
 
 import pgps
 from helpers import assert_close, vector_problem
-from pgps import adjustments, fields, methods, paths, steppers, targets, trainers
+from pgps import adjustments, fields, methods, metrics, paths, steppers, targets, trainers
 from pgps.density import Population, Problem
 from pgps.methods import PGPS
 from pgps.methods.base import State
@@ -263,3 +263,16 @@ def test_moves_that_shift_the_law_are_refused():
         pgps.exact(moves=adjustments.Langevin())
     with pytest.raises(ValueError, match=r"resample_below must lie in \[0, 1\], got 1.5; "):
         pgps.exact(resample_below=1.5)
+
+
+@pytest.mark.filterwarnings("ignore::pgps.PGPSWarning")
+def test_fresh_particles_of_many_runs_are_of_the_density_of_each():
+    shares, keys, start = (0.05, 0.95), jax.random.split(KEY, 3), pgps.Normal(shape=(2,))
+    means, scales = jnp.array([[-1.0, 0.0], [1.0, 0.5]]), jnp.array([0.5, 0.7])
+    densities = [targets.GaussianMixture(jnp.array([share, 1 - share]), means, scales) for share in shares]
+    method = pgps.exact(0.0, 1.0, field=fields.Affine(), moves=adjustments.MALA(num_steps=2), scouting=None)
+    results = pgps.sample_many(densities, start, keys=keys[:2], num_particles=100, method=method)
+    for result, share in zip(results, shares, strict=True):
+        fresh = result.draw(keys[2], 400)
+        moments = metrics.moments(fresh.particles, fresh.log_weights)
+        assert abs(moments.mean[0] - (1 - 2 * share)) < 5 * moments.mean_error[0]

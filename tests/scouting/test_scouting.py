@@ -29,6 +29,7 @@ def wide_and_narrow(x: jax.Array) -> jax.Array:
 
 
 INITIAL = pgps.Normal(jnp.zeros(2), 3.0)
+QUICK = {"field": fields.Affine(), "moves": adjustments.MALA(precondition=True, mixing=0.4)}
 
 
 def test_ascents_end_at_the_top_with_its_covariance(x64: None):
@@ -164,7 +165,9 @@ def test_a_density_that_fails_where_scouts_look_costs_no_result():
 
 @pytest.mark.filterwarnings("ignore::pgps.PGPSWarning")
 def test_default_run_that_lost_a_mode_says_so():
-    result = pgps.sample(wide_and_narrow, INITIAL, key=jax.random.key(100), num_particles=400)
+    result = pgps.sample(
+        wide_and_narrow, INITIAL, key=jax.random.key(100), num_particles=400, method=pgps.exact(**QUICK)
+    )
     assert result.log_evidence is not None
     right = abs(result.log_evidence) < 0.2
     assert right or result.warnings
@@ -187,7 +190,7 @@ def test_scouted_law_is_normalised_and_draws_what_it_says(x64: None):
 @pytest.mark.filterwarnings("ignore::pgps.PGPSWarning")
 def test_run_from_a_scouted_law_finds_both_modes():
     law = pgps.scouted(wide_and_narrow, INITIAL, key=jax.random.key(0), scouting=FEW)
-    result = pgps.sample(wide_and_narrow, law, key=jax.random.key(1), num_particles=400)
+    result = pgps.sample(wide_and_narrow, law, key=jax.random.key(1), num_particles=400, method=pgps.exact(**QUICK))
     assert result.log_evidence is not None
     assert result.log_evidence_error is not None
     assert abs(result.log_evidence) < 4 * result.log_evidence_error
