@@ -159,7 +159,7 @@ def plan(
 
 def _applies(sampler: str, case: Case) -> bool:
     if sampler == "scouted":
-        return Problem.of(*case.build(0)).structure.dim <= Scouting().max_dim
+        return case.has_maxima and Problem.of(*case.build(0)).structure.dim <= Scouting().max_dim
     return sampler != "nuts" or bool(case.checks)
 
 
