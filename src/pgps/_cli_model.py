@@ -142,7 +142,10 @@ def load_data(path: Path) -> dict[str, np.ndarray]:
         raise inputs.MisuseError(f"--data must end in {', '.join(readers)}, got {path}; convert it to one of these")
     if not path.is_file():
         raise inputs.MisuseError(f"--data must name a file that exists, but {path} is none; check the path")
-    refusal = lambda reason: inputs.MisuseError(f"--data {path} cannot be read ({reason}); check the file")  # noqa: E731
+
+    def refusal(reason: str) -> inputs.MisuseError:
+        return inputs.MisuseError(f"--data {path} cannot be read ({reason}); check the file")
+
     try:
         with storage.refusing(refusal):
             arrays = readers[path.suffix](path)

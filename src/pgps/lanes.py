@@ -61,8 +61,7 @@ def begin_runs(method: AbstractMethod, lanes: Lanes, num_particles: int, limit: 
 
     def begin(problem: Problem, key: Array, _: None) -> Run:
         state = placed(method.init(key, problem, num_particles), problem.spread)
-        # No weak types, which steps would not give back: they would have `_advance` compiled twice.
-        state = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.result_type(leaf)), state)
+        state = without_weak_types(state)
         nothing = jnp.asarray(0)
         run = Run(state, jnp.asarray(int(Status.RUNNING)), state.clock.t, nothing, nothing)
         return _judge(run, run, method, limit)
@@ -107,6 +106,11 @@ def advance_runs(
         return jax.lax.while_loop(unfinished, advance, (run, rows, jnp.asarray(0)))
 
     return lanes.map(advance_one, runs)
+
+
+def without_weak_types(state: State) -> State:
+    """The same state in types that steps give back: others would have the program of a step compiled twice."""
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.result_type(leaf)), state)
 
 
 def placed(state: State, spread: Spread) -> State:

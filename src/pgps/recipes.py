@@ -4,6 +4,8 @@ from pgps import adjustments, fields, paths, steppers, trainers, weights
 from pgps.methods.pgps import PGPS
 from pgps.scouting.opinion import Scouting
 
+_SCOUTING = Scouting()
+
 
 def exact(
     alpha: float | None = None,
@@ -16,7 +18,7 @@ def exact(
     moves: adjustments.AbstractAdjustment | None = None,
     resample_below: float = 0.5,
     max_steps: int = 10_000,
-    scouting: Scouting | None = Scouting(),  # noqa: B008
+    scouting: Scouting | None = _SCOUTING,
 ) -> PGPS:
     """Exact PGPS: weights, resampling, Metropolis-adjusted moves, and fields that one solve fits.
 

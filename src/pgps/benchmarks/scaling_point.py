@@ -24,7 +24,7 @@ from jaxtyping import Array, Float, Scalar
 from pgps import adjustments, fields, recipes, trainers
 from pgps.density import Problem
 from pgps.initial import Normal
-from pgps.lanes import placed
+from pgps.lanes import placed, without_weak_types
 from pgps.methods import SVGD, AbstractMethod
 from pgps.result import PGPSWarning
 from pgps.run import Snapshot
@@ -102,15 +102,14 @@ def step_seconds(point: Point, repeats: int) -> dict[str, Any]:
     spread = Spread(jax.make_mesh((point.devices,), ("particles",)) if point.devices > 1 else None)
     problem = Problem.of(logdensity, Normal(0.0, 3.0, shape=(point.dim,)), spread)
     method = with_arrays(METHODS[point.method](point), problem.structure.dtype)
-    settled = lambda state: jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.result_type(leaf)), state)  # noqa: E731
 
     @eqx.filter_jit
     def begin(key: Array) -> Any:
-        return placed(settled(method.init(key, problem, point.num_particles)), spread)
+        return placed(without_weak_types(method.init(key, problem, point.num_particles)), spread)
 
     @eqx.filter_jit
     def step(key: Array, state: Any) -> Any:
-        return placed(settled(method.step(key, state, problem)[0]), spread)
+        return placed(without_weak_types(method.step(key, state, problem)[0]), spread)
 
     state = begin(jax.random.key(0))
     for k in range(_WARM_UP):
