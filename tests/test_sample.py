@@ -94,9 +94,11 @@ class TestResult:
         np.testing.assert_allclose(trace["dt"].sum(), 1.0, rtol=1e-6)
         assert set(trace) == {
             "t", "dt", "loss", "training_steps", "converged", "field_norm", "adjustment_steps", "acceptance", "covered",
-            "width_spread", "faults"
+            "width_spread", "faults", "evaluations"
         }  # fmt: skip
         assert len({len(values) for values in trace.values()}) == 1
+        assert np.all(np.diff(trace["evaluations"]) > 0)
+        assert 64 * trace["evaluations"][-1] == result.num_evaluations.total
 
     def test_summary_names_what_matters(self, result):
         text = result.summary()
