@@ -221,6 +221,8 @@ def make_method(method: str, given: dict[str, Any]) -> methods.AbstractMethod:
 def make_law(text: str, particle: PyTree) -> AbstractLaw:
     """An initial law, as in `normal:0,3` or `uniform:-1,1`: the same for every number of a particle like this one."""
     kind, _, numbers = text.partition(":")
+    if text == "prior":
+        raise MisuseError("--initial prior is for models, and a log-density has none; use normal:MEAN,SCALE")
     try:
         first, second = (float(number) for number in numbers.split(","))
         law = _LAWS[kind]

@@ -47,8 +47,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     shape.add_argument("--shape", type=inputs.shape, metavar="2,3", help="a particle is an array of this shape")
     law_help = (
-        "where particles start: normal:MEAN,SCALE or uniform:LOW,HIGH, for a model in unconstrained coordinates "
-        "(default: normal:0,1; for a model its prior, or a Gaussian around a quick fit)"
+        "where particles start: normal:MEAN,SCALE or uniform:LOW,HIGH, for a model in unconstrained coordinates, or "
+        "its prior (default: normal:0,1; for a model prior, or a Gaussian around a quick fit where there is none)"
     )
     parser.add_argument("--initial", metavar="LAW", help=law_help)
     scouted_help = "start also from maxima that ascents from there find, which helps with narrow modes"
