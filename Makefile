@@ -51,6 +51,8 @@ clean:  ## remove caches and built documents (rm -rf .venv starts over altogethe
 	@touch $@
 
 .venv-arviz/.installed: pyproject.toml
+	@$(ARVIZ_PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 12))' || \
+		{ echo "ArviZ 1.x needs Python 3.12 or later, and '$(ARVIZ_PYTHON)' is not one; name another: make ARVIZ_PYTHON=python3.13 arviz" >&2; exit 1; }
 	@$(ARVIZ_PYTHON) -m venv .venv-arviz
 	@echo "installing pgps[arviz,report] into .venv-arviz with $$(.venv-arviz/bin/python --version)"
 	@.venv-arviz/bin/python -m pip --disable-pip-version-check install -qq -e '.[arviz,report]' 'arviz>=1' pytest
