@@ -135,6 +135,10 @@ def test_words_with_line_breaks_are_told_in_one_line(capsys):
         ("--method exact --conditional-ess 2", ["--conditional-ess", "2.0"]),
         ("--method exact --particles 7", ["--particles", "even", "7"]),
         ("--method other", ["--method", "'other'", "training-free"]),
+        ("--method langevin --step-size 0", ["--step-size", "0.0"]),
+        ("--method svgd --steps 0", ["--steps", "0", "at least 1"]),
+        ("--method smc --steps 10", ["--steps", "--method smc", "use --method langevin or annealed-langevin"]),
+        ("--method mala --langevin-steps 3", ["--langevin-steps", "--method mala", "use --method paper or"]),
         ("--resume", ["--resume", "add --checkpoint"]),
         ("--checkpoint-every 3", ["--checkpoint-every", "add --checkpoint"]),
         ("--checkpoint missing --resume", ["--resume", "missing", "begin anew"]),
@@ -181,6 +185,15 @@ def test_a_target_that_cannot_be_sampled(folder, capsys, target, words):
     error = misuse(f"sample {target} --dim 2 {' '.join(FAST)}", capsys)
     assert all(word in error for word in words), error
     assert "second line" not in error
+
+
+@pytest.mark.parametrize("library", ["numpyro", "pymc"])
+def test_a_model_whose_library_is_missing_names_its_extra(folder, capsys, monkeypatch, library):
+    monkeypatch.setitem(sys.modules, library, None)
+    (folder / "model.py").write_text(f"import {library}\n")
+    error = misuse("sample model.py:model", capsys)
+    assert "model.py cannot be imported" in error
+    assert f"run: pip install 'pgps[{library}]'" in error
 
 
 @pytest.mark.parametrize("command", ["demo", "sample target.py:logdensity --dim 2", "bench training-step"])
@@ -283,10 +296,36 @@ def test_an_option_left_out_is_left_to_the_library(capsys, monkeypatch):
         raise ValueError("method seen")
 
     monkeypatch.setattr(pgps, "sample", record)
-    for method in ("", "--method exact", "--method paper", "--method training-free"):
+    expected: dict[str, pgps.methods.AbstractMethod] = {
+        "": pgps.exact(),
+        "--method exact": pgps.exact(),
+        "--method paper": pgps.paper(),
+        "--method training-free": pgps.training_free(),
+        "--method smc": pgps.methods.TemperedSMC(),
+        "--method langevin": pgps.methods.Langevin(),
+        "--method annealed-langevin": pgps.methods.AnnealedLangevin(),
+        "--method mala --step-size 0.5 --steps 3": pgps.methods.MALA(0.5, 3),
+        "--method svgd": pgps.methods.SVGD(),
+        "--method pfg": pgps.methods.PFG(),
+    }
+    for method in expected:
         misuse(f"sample target.py:logdensity --dim 2 {method}", capsys)
-    recipes_called = [pgps.exact(), pgps.exact(), pgps.paper(), pgps.training_free()]
-    assert calls == [("left out", recipe, None) for recipe in recipes_called]
+    assert calls == [("left out", method, None) for method in expected.values()]
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_baseline_is_sampled_from_the_command_line(capsys):
+    command = "sample target.py:logdensity --dim 2 --method langevin --step-size 0.02 --steps 100 --particles 400"
+    assert main([*command.split(), "--out", "first"]) == 0
+    assert capsys.readouterr().out.startswith("Langevin: completed")
+    assert main(["sample", "--config", "first/config.toml", "--out", "second", "--quiet"]) == 0
+    first, second = pgps.load("first"), pgps.load("second")
+    np.testing.assert_array_equal(first.particles, second.particles)
+    # The variance is 0.25, and a step of 0.02 adds 4 % to it; four standard errors of 800 numbers.
+    assert np.std(first.particles) == pytest.approx(0.51, abs=4 * 0.51 / np.sqrt(1600))
+    page = Path("first/report.html").read_text()
+    assert "sampled by Langevin" in page
+    assert "no exact weights" in page
 
 
 @pytest.mark.usefixtures("folder")

@@ -4,6 +4,7 @@ import json
 import sys
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
@@ -29,6 +30,13 @@ def model(y, sd):
 def discrete(y, sd):
     numpyro.sample("k", dist.Bernoulli(0.5))
 
+def observed(y, sd):
+    numpyro.sample("y", dist.Normal(0.0, sd), obs=y)
+
+def improper(y, sd):
+    mean = numpyro.sample("mean", dist.ImproperUniform(dist.constraints.real, (), ()))
+    numpyro.sample("y", dist.Normal(mean, sd), obs=y)
+
 def broken(y, sd):
     numpyro.sample("mean", missing)
 
@@ -52,6 +60,12 @@ def undeclared(y, sd):
 def broken(y, sd) -> "pm.Model":
     return missing
 
+with pm.Model() as discrete:
+    pm.Normal("y", pm.Bernoulli("k", 0.5), 1.0, observed=np.zeros(3))
+with pm.Model() as observed:
+    pm.Normal("y", 0.0, 1.0, observed=np.zeros(3))
+with pm.Model() as improper:
+    pm.Normal("y", pm.Flat("mean"), 1.0, observed=np.zeros(3))
 ready = model(np.array([1.0, 2.0, 4.0]), np.array([1.0, 2.0, 1.0]))
 """
 ROWS = {"y": [1.0, 2.0, 4.0], "sd": [1, 2, 1]}
@@ -125,11 +139,21 @@ def test_a_pymc_model_is_sampled_in_its_own_variables(capsys):
     np.testing.assert_allclose(result.particles["twice"], 2 * means, rtol=1e-6)
     np.testing.assert_allclose(pgps.load("ready").particles["mean"], means, rtol=1e-4)
     for command, words in (
+        ("discrete", "must have continuous free variables, but 'k' is discrete"),
+        ("observed", "must have a free variable, but all its variables are observed"),
+        ("improper --initial prior", "--initial cannot be the prior of this model: a variable is improper"),
         ("undeclared --data rows.csv", "calls numpyro.sample nowhere"),
         ("broken --data rows.csv", "pymc_file.py:broken fails as a model (NameError: name 'missing' is not defined)"),
         ("ready --data rows.csv", "--data rows.csv is of no use to pymc_file.py:ready"),
     ):
         assert words in misuse(f"sample pymc_file.py:{command}", capsys)
+
+
+def test_the_prior_may_be_asked_for(sampled: list[dict], capsys):
+    misuse("sample file.py:model --data rows.csv --initial prior", capsys)
+    misuse("sample file.py:model --data rows.csv", capsys)
+    asked, left_out = (call["initial"].sample(jax.random.key(0)) for call in sampled)
+    assert asked == left_out
 
 
 def test_the_written_options_make_the_same_run_again():
@@ -193,6 +217,15 @@ def test_a_file_of_options_that_is_wrong(text: str, words: list[str], capsys):
         ),
         ("sample file.py:model --data rows.csv --initial normal:0,-1", ["--initial normal:0,-1: scale"]),
         ("sample file.py:discrete --data rows.csv", ["must have continuous latent variables", "'k'"]),
+        (
+            "sample file.py:observed --data rows.csv",
+            ["must have a latent variable", "all its sample sites"],
+        ),
+        (
+            "sample file.py:improper --data rows.csv --initial prior",
+            ["--initial cannot be the prior of improper: that of 'mean' (ImproperUniform) is improper"],
+        ),
+        ("sample file.py:line --dim 1 --data rows.csv --initial prior", ["--initial prior is for models"]),
         ("sample file.py:broken --data rows.csv", ["file.py:broken fails as a model (NameError: name 'missing'"]),
         ("sample file.py:log --dim 1", ["file.py:log must be a Python function", "built-in"]),
         ("sample file.py:CONSTANT", ["file.py:CONSTANT: model must be a pymc.Model, got 3"]),

@@ -66,12 +66,17 @@ class TestStructure:
         assert names(TREES["vector"]) == ["x[0]", "x[1]", "x[2]"]
         assert names(TREES["scalar"]) == ["x"]
         assert names(TREES["matrix"]) == ["x[0,0]", "x[0,1]", "x[0,2]", "x[1,0]", "x[1,1]", "x[1,2]"]
-        assert names(TREES["dict"]) == ["['b']", "['w'][0,0]", "['w'][0,1]", "['w'][1,0]", "['w'][1,1]"]
+        assert names(TREES["dict"]) == ["b", "w[0,0]", "w[0,1]", "w[1,0]", "w[1,1]"]
+        # A key that could be taken for something else is quoted.
+        assert names({"a": np.zeros(1), "a[0]": np.zeros(())}) == ["a[0]", "['a[0]']"]
+        assert names({0: np.zeros(1)}) == ["[0][0]"]
         assert names(TREES["nested"])[2:4] == [".rest[0]", ".rest[1]['a'][0]"]
         # The name of each coordinate leads to its value.
         tree = {"w": np.arange(4.0).reshape(2, 2), "b": np.array(-1.0)}
-        flat = Structure.of(as_float32(tree)).ravel(as_float32(tree))
-        assert [float(eval(f"tree{name}", {"tree": tree})) for name in names(tree)] == flat.tolist()
+        for nested, scope in ((tree, tree), ([tree], {"x": [tree]})):
+            flat = Structure.of(as_float32(nested)).ravel(as_float32(nested))
+            paths = [name if nested is tree else f"x{name}" for name in names(nested)]
+            assert [float(eval(path, dict(scope))) for path in paths] == flat.tolist()
 
     def test_it_can_be_read_off_shapes(self):
         shapes = {"a": jax.ShapeDtypeStruct((2,), jnp.float32), "b": jax.ShapeDtypeStruct((), jnp.float32)}

@@ -19,18 +19,24 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
-from pgps import recipes, storage
+from pgps import methods, recipes, storage
 from pgps.checkpoint import Checkpoint
 from pgps.initial import AbstractLaw, Normal, Uniform
-from pgps.methods import PGPS
 
-METHODS: dict[str, Callable[..., PGPS]] = {
+# SGLD is not among them: without minibatches it is Langevin dynamics, and with them there is `pgps bnn`.
+METHODS: dict[str, Callable[..., methods.AbstractMethod]] = {
     "exact": recipes.exact,
     "paper": recipes.paper,
     "training-free": recipes.training_free,
+    "smc": methods.TemperedSMC,
+    "langevin": methods.Langevin,
+    "annealed-langevin": methods.AnnealedLangevin,
+    "mala": methods.MALA,
+    "svgd": methods.SVGD,
+    "pfg": methods.PFG,
 }
 
-# The recipes' arguments that are options: flag, type, help. Defaults stay with the recipes.
+# The methods' arguments that are options: flag, type, help. Defaults stay with the methods.
 OPTIONS: dict[str, tuple[str, type, str]] = {
     "alpha": ("--alpha", float, "how far the path spreads the initial law, in [0, 1]"),
     "beta": ("--beta", float, "how far the path shrinks the target at first, in (0, 1]"),
@@ -43,20 +49,24 @@ OPTIONS: dict[str, tuple[str, type, str]] = {
     "max_training_steps": ("--max-training-steps", int, "training steps per time step, at most"),
     "threshold": ("--threshold", float, "loss at which training stops"),
     "langevin_steps": ("--langevin-steps", int, "Langevin steps per adjustment"),
-    "langevin_step_size": ("--step-size", float, "step size of the Langevin steps"),
+    "step_size": ("--step-size", float, "step size, in paper and training-free of the Langevin steps"),
+    "num_steps": ("--steps", int, "steps from the initial law to the end"),
     "langevin_every": ("--langevin-every", float, "adjust only when t passes a multiple of this"),
     "final_langevin_steps": ("--final-langevin-steps", int, "further Langevin steps at t = 1"),
 }
 
+_FLAGS = {name: flag for name, (flag, _, _) in OPTIONS.items()}
 # The parts of a method have names of their own for what the recipes hand to them.
-_FLAGS = {name: flag for name, (flag, _, _) in OPTIONS.items()} | {
-    "step_size": "--step-size",
+_FLAGS_OF_PARTS = {
     "target": "--conditional-ess",
     "num_steps": "--langevin-steps",
     "final_steps": "--final-langevin-steps",
     "every": "--langevin-every",
     "max_steps": "--max-training-steps",
 }
+
+# Libraries whose models a file may hold; each is an extra of its own name.
+_MODEL_EXTRAS = ("numpyro", "pymc", "blackjax")
 
 _LAWS: dict[str, Callable[..., AbstractLaw]] = {"normal": Normal, "uniform": Uniform}
 
@@ -175,33 +185,44 @@ def names(text: str) -> tuple[str, ...]:
 
 
 def option_defaults(name: str) -> str:
-    """An argument's default in each recipe that has it, for the help text."""
-    known = {method: inspect.signature(recipe).parameters.get(name) for method, recipe in METHODS.items()}
-    return "; ".join(f"{method}: {argument.default}" for method, argument in known.items() if argument is not None)
+    """An option's default in each method that has it, for the help text; methods with the same one share it."""
+    holders: dict[Any, list[str]] = {}
+    for method in METHODS:
+        if name in (known := _arguments(method)):
+            holders.setdefault(known[name].default, []).append(method)
+    return "; ".join(f"{', '.join(those)}: {default}" for default, those in holders.items())
 
 
-def make_method(method: str, given: dict[str, Any]) -> PGPS:
-    """A method from the options that were given; the others keep the recipe's defaults."""
-    recipe = METHODS[method]
-    allowed = inspect.signature(recipe).parameters
+def _arguments(method: str) -> dict[str, inspect.Parameter]:
+    """A method's arguments by the names of the options; the recipes call their step size that of the Langevin steps."""
+    parameters = inspect.signature(METHODS[method]).parameters
+    return {"step_size" if name == "langevin_step_size" else name: parameters[name] for name in parameters}
+
+
+def make_method(method: str, given: dict[str, Any]) -> methods.AbstractMethod:
+    """A method from the options that were given; the others keep their defaults."""
+    allowed = _arguments(method)
     for name in given:
         if name not in allowed:
-            others = " or ".join(other for other in METHODS if name in inspect.signature(METHODS[other]).parameters)
+            others = " or ".join(other for other in METHODS if name in _arguments(other))
             raise MisuseError(
                 f"{_FLAGS[name]} does not apply to --method {method}; leave it out, or use --method {others}"
             )
     numbers = [name for name in ("langevin_steps", "final_langevin_steps") if name in allowed]
-    if not any(given.get(name, allowed[name].default) for name in numbers):
-        for name in ("langevin_step_size", "langevin_every"):
+    if numbers and not any(given.get(name, allowed[name].default) for name in numbers):
+        for name in ("step_size", "langevin_every"):
             if name in given:
                 raise MisuseError(f"{_FLAGS[name]} {given[name]:g} is of no use without steps; add --langevin-steps")
-    with misuse(_FLAGS):
-        return recipe(**given)
+    names = _FLAGS if "num_steps" in allowed else _FLAGS | _FLAGS_OF_PARTS
+    with misuse(names):
+        return METHODS[method](**{allowed[name].name: value for name, value in given.items()})
 
 
 def make_law(text: str, particle: PyTree) -> AbstractLaw:
     """An initial law, as in `normal:0,3` or `uniform:-1,1`: the same for every number of a particle like this one."""
     kind, _, numbers = text.partition(":")
+    if text == "prior":
+        raise MisuseError("--initial prior is for models, and a log-density has none; use normal:MEAN,SCALE")
     try:
         first, second = (float(number) for number in numbers.split(","))
         law = _LAWS[kind]
@@ -259,8 +280,10 @@ def _import_file(path: Path) -> ModuleType:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         del sys.modules[spec.name]
+        missing = getattr(error, "name", None) if isinstance(error, ModuleNotFoundError) else None
+        remedy = f"run: pip install 'pgps[{missing}]'" if missing in _MODEL_EXTRAS else "fix the file"
         raise MisuseError(
-            f"{path} cannot be imported ({type(error).__name__}: {first_line(error)}); fix the file"
+            f"{path} cannot be imported ({type(error).__name__}: {first_line(error)}); {remedy}"
         ) from error
     finally:
         sys.path.pop(0)

@@ -46,7 +46,7 @@ def load_target(name: str, shape: tuple[int, ...] | None, initial: str | None, d
     Args:
         name: As in `model.py:eight_schools`.
         shape: The shape of a particle.
-        initial: The law to start from, as in `normal:0,3`; None is N(0, 1), or what suits the model.
+        initial: The law to start from: `normal:0,3` or a model's `prior`; None is N(0, 1), or what suits the model.
         data: A file whose columns or entries are passed by name.
         key: A random key, for a model that has no prior to start from.
     """
@@ -62,8 +62,14 @@ def load_target(name: str, shape: tuple[int, ...] | None, initial: str | None, d
         return Target(partial(found, **rows) if rows else found, law)
     with inputs.misuse({"model": f"{name}: model", "initial": "--initial"}), _failures_of(name):
         model = _model(name, found, rows, data)
-        law = starting_law(model, key) if initial is None else inputs.make_law(initial, model.template)
+        law = _law(model, initial, key)
     return Target(model, law, model.constrain)
+
+
+def _law(model: AbstractModel, initial: str | None, key: Array) -> AbstractLaw:
+    if initial is None:
+        return starting_law(model, key)
+    return model.prior() if initial == "prior" else inputs.make_law(initial, model.template)
 
 
 @contextlib.contextmanager

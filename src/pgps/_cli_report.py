@@ -4,7 +4,7 @@ import argparse
 
 from pgps import _cli_inputs as inputs
 from pgps import reporting
-from pgps.methods import PGPS
+from pgps.methods import PGPS, AbstractMethod
 from pgps.steppers import Fixed
 
 EXAMPLES = """\
@@ -39,9 +39,12 @@ def add_frames_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--frames", type=whole, default=reporting.MOST_FRAMES, metavar="N", help=frames_help)
 
 
-def recorder(num_frames: int, method: PGPS) -> reporting.Recorder | None:
+def recorder(num_frames: int, method: AbstractMethod) -> reporting.Recorder | None:
     """What records a run's particles, if anything does."""
-    many = isinstance(method.stepper, Fixed) and method.stepper.dt * _MOST_STEPS < 1
+    if isinstance(method, PGPS):
+        many = isinstance(method.stepper, Fixed) and method.stepper.dt * _MOST_STEPS < 1
+    else:
+        many = getattr(method, "num_steps", 0) > _MOST_STEPS
     return None if num_frames == 0 or many else reporting.Recorder(num_frames)
 
 

@@ -20,6 +20,7 @@ EXAMPLES = """\
   pgps sample banana.py:logdensity --dim 2 --initial normal:0,3
   pgps sample banana.py:logdensity --dim 2 --method paper --psi 0.05 --langevin-steps 10
   pgps sample banana.py:logdensity --shape 2,3 --method training-free --out runs/banana
+  pgps sample banana.py:logdensity --dim 2 --method langevin --step-size 0.02 --steps 500
   pgps sample banana.py:logdensity --dim 2 --checkpoint banana.checkpoint --max-seconds 3600
   pgps sample banana.py:logdensity --dim 2 --particles 100000 --devices 4 --batch-size 5000
   pgps sample schools.py:numpyro_model --data schools.csv
@@ -46,8 +47,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     shape.add_argument("--shape", type=inputs.shape, metavar="2,3", help="a particle is an array of this shape")
     law_help = (
-        "where particles start: normal:MEAN,SCALE or uniform:LOW,HIGH, for a model in unconstrained coordinates "
-        "(default: normal:0,1; for a model its prior, or a Gaussian around a quick fit)"
+        "where particles start: normal:MEAN,SCALE or uniform:LOW,HIGH, for a model in unconstrained coordinates, or "
+        "its prior (default: normal:0,1; for a model prior, or a Gaussian around a quick fit where there is none)"
     )
     parser.add_argument("--initial", metavar="LAW", help=law_help)
     scouted_help = "start also from maxima that ascents from there find, which helps with narrow modes"
@@ -62,7 +63,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help=particles_help,
         **_UNSET,
     )
-    parser.add_argument("--method", choices=inputs.METHODS, default="exact", help="(default: %(default)s)")
+    method_help = (
+        "exact and smc weigh their particles and give the evidence, paper and training-free follow the paper's path, "
+        "the others are its baselines (default: %(default)s)"
+    )
+    parser.add_argument("--method", choices=inputs.METHODS, default="exact", help=method_help)
     report_command.add_frames_option(parser)
     _add_limit_options(parser.add_argument_group("checkpoint and limits"))
     devices.add_options(parser.add_argument_group("devices and processes"))

@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import inspect
 import shlex
 import sys
 import warnings
@@ -70,12 +71,16 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"pgps {pgps.__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
-    demo = commands.add_parser("demo", help="make the paper's Figure 1", description=_demo.__doc__, **layout)
+    demo = commands.add_parser("demo", help="make the paper's Figure 1", description=inspect.getdoc(_demo), **layout)
     demo.set_defaults(command=_demo)
 
     epilog = f"examples:\n{sample_command.EXAMPLES}"
     sample = commands.add_parser(
-        "sample", help="sample a density of your own", description=sample_command.run.__doc__, epilog=epilog, **layout
+        "sample",
+        help="sample a density of your own",
+        description=inspect.getdoc(sample_command.run),
+        epilog=epilog,
+        **layout,
     )
     sample.set_defaults(command=_sample, parser=sample)
     sample_command.add_options(sample)
@@ -83,7 +88,7 @@ def _parser() -> argparse.ArgumentParser:
     reproduce = commands.add_parser(
         "reproduce",
         help="repeat the paper's experiments",
-        description=_reproduce.__doc__,
+        description=inspect.getdoc(_reproduce),
         epilog=f"examples:\n{_REPRODUCE_EXAMPLES}",
         **layout,
     )
@@ -93,7 +98,7 @@ def _parser() -> argparse.ArgumentParser:
     bnn = commands.add_parser(
         "bnn",
         help="sample Bayesian neural networks on a data set",
-        description=bnn_command.run.__doc__,
+        description=inspect.getdoc(bnn_command.run),
         epilog=f"examples:\n{bnn_command.EXAMPLES}",
         **layout,
     )
@@ -101,7 +106,7 @@ def _parser() -> argparse.ArgumentParser:
     bnn_command.add_options(bnn)
 
     bench = commands.add_parser(
-        "bench", help="measure speed and accuracy", description=bench_command.run.__doc__, **layout
+        "bench", help="measure speed and accuracy", description=inspect.getdoc(bench_command.run), **layout
     )
     bench.set_defaults(command=bench_command.run)
     bench_command.add_options(bench)
@@ -109,7 +114,7 @@ def _parser() -> argparse.ArgumentParser:
     report = commands.add_parser(
         "report",
         help="make a run's report again, or compare runs",
-        description=report_command.run.__doc__,
+        description=inspect.getdoc(report_command.run),
         epilog=f"examples:\n{report_command.EXAMPLES}",
         **layout,
     )

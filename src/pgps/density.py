@@ -49,11 +49,11 @@ class Structure(eqx.Module):
 
     @property
     def names(self) -> list[str]:
-        """A name for each coordinate: its path in the pytree and its index, such as `['w'][0,1]`."""
+        """A name for each coordinate: its path in the pytree and its index, as in `theta[3]`."""
         numbered = jax.tree.unflatten(self.treedef, range(len(self.shapes)))
         names = []
         for path, leaf in jax.tree_util.tree_leaves_with_path(numbered):
-            root, shape = jax.tree_util.keystr(path) or "x", self.shapes[leaf]
+            root, shape = _leaf_name(path), self.shapes[leaf]
             names += [root] if shape == () else [root + _index(i, shape) for i in range(math.prod(shape))]
         return names
 
@@ -72,6 +72,14 @@ class Structure(eqx.Module):
             leaves.append(x[start:stop].reshape(shape).astype(dtype))
             start = stop
         return jax.tree.unflatten(self.treedef, leaves)
+
+
+def _leaf_name(path: tuple) -> str:
+    """How to get at a leaf; the variables of a dict have their own names, as a model's users know them."""
+    first = getattr(path[0], "key", None) if path else "x"
+    if isinstance(first, str) and first.isidentifier():
+        return first + jax.tree_util.keystr(path[1:])
+    return jax.tree_util.keystr(path)
 
 
 def _index(flat: int, shape: tuple[int, ...]) -> str:

@@ -85,6 +85,7 @@ def advance_runs(
     def step(problem: Problem, key: Array, state: State) -> tuple[State, Row]:
         state, row = method.step(jax.random.fold_in(key, state.num_steps), state, problem)
         state = placed(state, problem.spread)
+        row |= {"evaluations": state.evaluations.total}
         if observe is not None:
             row |= observe(jax.vmap(problem.structure.unravel)(state.population.particles))
         return state, jax.tree.map(jnp.asarray, row)

@@ -54,7 +54,7 @@ class Result:
         status: How the run ended.
         t: The time that was reached: 1 if the run is complete.
         num_evaluations: Calls of the log-density, counted and summed over particles.
-        trace: One entry per step of each diagnostic.
+        trace: One entry per step of each diagnostic; `evaluations` are the calls for each particle so far.
         warnings: What should make a reader wary, one sentence each.
         provenance: Settings, versions and seconds: all that is needed to repeat the run.
         ess: The effective sample size; None where the method has no exact weights.

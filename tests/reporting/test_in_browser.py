@@ -92,6 +92,17 @@ def test_nothing_sticks_out_of_a_screen(page, width):
     assert page.evaluate("document.documentElement.scrollWidth") == width
 
 
+def test_a_wide_table_keeps_its_names_in_sight_and_its_note_whole(page):
+    page.resize(320)
+    assert page.evaluate("document.querySelectorAll('.scroll caption').length") == 0
+    table = "document.querySelector('.scroll:has(table)')"
+    page.evaluate(f"{table}.scrollLeft = 1000")
+    assert page.evaluate(f"{table}.scrollLeft") > 0
+    left = "getBoundingClientRect().left"
+    gap = page.evaluate(f"{table}.querySelector('tbody th').{left} - {table}.{left}")
+    assert 0 <= gap < 3
+
+
 def test_darkness_reaches_the_page_and_the_canvas(page):
     light = page.evaluate(PICTURE)
     page.prefer("dark")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from handmade import make_result
+from handmade import make_result, make_weighed
 from pgps import reporting
 from pgps.reporting.animation import thin
 from pgps.reporting.verdict import judge
@@ -225,9 +225,19 @@ def test_a_folder_in_use_is_left_alone(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["precious.txt"]
 
 
-def test_what_is_missing_is_named(monkeypatch):
+def test_what_is_missing_is_named(monkeypatch, tmp_path):
     reporting.check_installed()
     monkeypatch.setitem(sys.modules, "PIL", None)
     monkeypatch.setitem(sys.modules, "jinja2", None)
-    with pytest.raises(ModuleNotFoundError, match=r"needs pillow and jinja2.*pip install 'pgps\[report\]'"):
-        reporting.check_installed()
+    calls = (
+        reporting.check_installed,
+        lambda: reporting.save_run(make_weighed(), tmp_path / "new", "asked"),
+        lambda: reporting.rebuild_run(tmp_path),
+        lambda: reporting.compare_runs([tmp_path, tmp_path]),
+        lambda: reporting.draw_pairs(np.zeros((3, 1)), np.ones(3), ["x"]),
+        lambda: reporting.animate([], np.zeros(0, int), np.zeros((2, 2)), reporting.Limits(0, 1, 0, 1)),
+    )
+    for call in calls:
+        with pytest.raises(ModuleNotFoundError, match=r"needs pillow and jinja2.*pip install 'pgps\[report\]'"):
+            call()
+    assert list(tmp_path.iterdir()) == []

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int, UInt8
 
+from pgps.reporting._extra import check_installed
 from pgps.reporting.figures import COLORS, INK, SHADING, Limits, draw_contours, mode_colors, tidy
 
 _MOST_FRAMES = 60
@@ -43,6 +44,7 @@ def animate(
         target: The target's density on a grid over the limits.
         limits: The part of the plane that is shown.
     """
+    check_installed()
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from PIL import Image

@@ -47,7 +47,7 @@ _COLUMNS = {
     "loss": Column("training loss", logarithmic=True),
     "r2": Column("held-out R² of the field"),
     "acceptance": Column("acceptance of the moves"),
-    "evaluations": Column("evaluations"),
+    "evaluations": Column("calls for each particle so far"),
     "adjustment_steps": Column("moves after the step"),
     "training_steps": Column("training steps"),
     "pareto_k": Column("Pareto k of the weights", bound=0.7),

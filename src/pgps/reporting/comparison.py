@@ -5,6 +5,7 @@ import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from pgps.reporting._extra import check_installed
 from pgps.reporting.charts import LINES, draw_overlay
 from pgps.reporting.coordinates import Coordinates
 from pgps.reporting.report import Charts, Report, Table, Verdict, render, replace_page
@@ -29,6 +30,7 @@ def compare_runs(folders: Sequence[Path], out: Path | None = None) -> tuple[Path
         folders: The runs' folders; each is compared with the first.
         out: Where to write the page; `comparison.html` in the first folder if None.
     """
+    check_installed()
     if not 2 <= len(folders) <= MOST_RUNS:
         raise ValueError(f"a comparison takes 2 to {MOST_RUNS} runs, got {len(folders)}; name fewer, or more")
     runs = {name: Run.read(folder) for name, folder in zip(_names(folders), folders, strict=True)}

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Scalar
 
+from pgps.reporting._extra import check_installed
 from pgps.reporting.coordinates import MOST_SHOWN, resampled
 
 if TYPE_CHECKING:
@@ -85,6 +86,7 @@ def draw_panels(
     panels: Sequence[Panel], density: Float[np.ndarray, "num num"], limits: Limits, columns: int = 2
 ) -> "Figure":
     """Panels on common axes, some in a row, each over the shading and the contours of `density`."""
+    check_installed()
     from matplotlib.figure import Figure
 
     rows = math.ceil(len(panels) / columns)
@@ -139,6 +141,7 @@ def draw_pairs(
         names: A name for each coordinate.
         modes: Each particle's mode, which is its colour; one colour for all if None.
     """
+    check_installed()
     from matplotlib.figure import Figure
 
     dim = min(columns.shape[1], MOST_SHOWN)

@@ -137,16 +137,21 @@
 
   const cross = (x, y, number, color, inner) => {
     if (x < inner.left || x > inner.right || y < inner.top || y > inner.bottom) return;
-    context.lineWidth = 2;
-    context.strokeStyle = context.fillStyle = color("--ink");
-    context.beginPath();
-    context.moveTo(x - 6, y);
-    context.lineTo(x + 6, y);
-    context.moveTo(x, y - 6);
-    context.lineTo(x, y + 6);
-    context.stroke();
     context.textAlign = "left";
-    context.fillText(number, x + 7, y - 6);
+    context.fillStyle = color("--ink");
+    // First a rim in the colour behind it, or the particles would swallow it.
+    for (const [rim, stroke] of [[4, "--card"], [0, "--ink"]]) {
+      context.lineWidth = 2 + rim;
+      context.strokeStyle = color(stroke);
+      context.beginPath();
+      context.moveTo(x - 6, y);
+      context.lineTo(x + 6, y);
+      context.moveTo(x, y - 6);
+      context.lineTo(x, y + 6);
+      context.stroke();
+      if (rim) context.strokeText(number, x + 8, y - 7);
+    }
+    context.fillText(number, x + 8, y - 7);
   };
 
   // A histogram, as high as the highest bar of the last moment leaves room for.

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from pgps.metrics.clusters import Modes
+from pgps.reporting._extra import check_installed
 from pgps.reporting.charts import Drawing, draw_traces, to_svg
 from pgps.reporting.coordinates import Coordinates
 from pgps.reporting.figures import draw_pairs, encode
@@ -65,6 +66,7 @@ def save_run(result: Result, folder: Path, asked: str, recording: Recording | No
         asked: The command that was run, to be shown in the report.
         recording: Where particles were along t, from `Recorder`.
     """
+    check_installed()
     result = dataclasses.replace(result, provenance=result.provenance | {"command": asked})
     coordinates = Coordinates.of(result)
     if recording is not None:
@@ -87,6 +89,7 @@ def rebuild_run(folder: Path, out: Path | None = None) -> tuple[Path, Verdict]:
         folder: The folder.
         out: Where to write the page; `report.html` in the folder if None.
     """
+    check_installed()
     run = Run.read(folder)
     page = _render(_View.of(run, Coordinates.of(run.result)))
     return replace_page(out or folder / "report.html", page, KIND), judge(run.result)
