@@ -1,7 +1,6 @@
 """One time step of PGPS: x <- x + dt phi(x), t <- t + dt.
 
-With weights, particles of the first island move and those of the second stay. The increment of a log-weight is exact
-for any field:
+With weights, each island has a field of its own. The increment of a log-weight is exact for any field:
 
     ln w <- ln w + ln p_{t+dt}(x + dt phi(x)) + ln |det(I + dt grad phi(x))| - ln p_t(x).
 
@@ -9,6 +8,7 @@ The chosen dt is a prediction from the residual, which only tells about the star
 conditional ESS is compared with the predicted one, and it is halved if it wastes many more particles.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import equinox as eqx
@@ -22,6 +22,9 @@ from pgps.methods.base import State
 from pgps.paths.base import AbstractPath, evaluate
 from pgps.steppers.base import Clock
 from pgps.steppers.conditional_ess import conditional_ess
+
+ISLANDS = 2
+"""Where particles with weights live."""
 
 # A map is taken for one-to-one if dt times the largest stretch at a particle is below this.
 _LARGEST_STRETCH = 0.5
@@ -50,9 +53,15 @@ class Leap(NamedTuple):
     wasteful: Bool[Array, ""]
 
 
-def first_island(leaf: Array) -> Array:
-    """The part of an array over the particles that belongs to the first island."""
-    return leaf[: len(leaf) // 2]
+def on_islands(tree: PyTree) -> PyTree:
+    """Arrays over the particles, with a leading axis over the islands."""
+    return jax.tree.map(lambda leaf: leaf.reshape(ISLANDS, -1, *leaf.shape[1:]), tree)
+
+
+def island_by_island(function: Callable[..., PyTree], params: PyTree, *over_particles: PyTree) -> PyTree:
+    """Apply `function(params, ...)` to each island with its own parameters; gives arrays over all particles."""
+    parts = jax.lax.map(lambda island: function(*island), (params, *on_islands(over_particles)))
+    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), parts)
 
 
 def increments(before: Population, after: Population, log_det: Float[Array, " n"]) -> Float[Array, " n"]:
@@ -77,7 +86,7 @@ def leap_without_weights(
 
 
 class WeightedLeap(eqx.Module):
-    """A step with weights along a path, by a field with these parameters."""
+    """A step with weights along a path, by a field with parameters for each island."""
 
     path: AbstractPath
     field: AbstractField
@@ -89,7 +98,7 @@ class WeightedLeap(eqx.Module):
         t, before = state.clock.t, state.population
 
         def move(dt: Scalar) -> Leap:
-            stretches = jax.vmap(lambda x: self.field.stretch(self.params, t, x))(first_island(before.particles))
+            stretches = self._at_particles(lambda params, x: self.field.stretch(params, t, x), before)
             dt = jnp.minimum(jnp.minimum(dt, _LARGEST_STRETCH / jnp.max(stretches)), longest)
             # As if a step of twice the length had been tried.
             untried = Leap(state.clock, 2 * dt, before, jnp.zeros_like(rates), jnp.asarray(0), jnp.asarray(True))
@@ -104,15 +113,20 @@ class WeightedLeap(eqx.Module):
     def _try(self, state: State, flow: Flow, rates: Float[Array, " n"], dt: Scalar, num_tries: Int[Array, ""]) -> Leap:
         """Move and weigh; it is wasteful if far fewer particles stay effective than the residual promised."""
         assert state.weights is not None
-        t, before, moving = state.clock.t, state.population, state.weights.on_islands[0]
+        t, before = state.clock.t, state.population
         clock, dt = state.clock.advance(dt)
         after = evaluate(self.path, clock.t, before.particles + dt * flow.velocity, self.problem)
-        log_det = jax.vmap(lambda x: self.field.log_det(self.params, t, x, dt))(first_island(before.particles))
-        change = increments(before, after, jnp.concatenate([log_det, jnp.zeros_like(log_det)]))
-        waste = 1 - conditional_ess(moving, first_island(change))
-        reckoned = 1 - conditional_ess(moving, dt * first_island(rates))
-        wasteful = waste > _MOST_WASTE * jnp.maximum(reckoned, 1e-2)
+        log_det = self._at_particles(lambda params, x: self.field.log_det(params, t, x, dt), before)
+        change = increments(before, after, log_det)
+        kept = jax.vmap(conditional_ess)(state.weights.on_islands, on_islands(change))
+        reckoned = jax.vmap(conditional_ess)(state.weights.on_islands, on_islands(dt * rates))
+        wasteful = jnp.any(1 - kept > _MOST_WASTE * jnp.maximum(1 - reckoned, 1e-2))
         return Leap(clock, dt, after, change, num_tries, wasteful)
+
+    def _at_particles(self, function: Callable[[PyTree, Array], Array], population: Population) -> Array:
+        """`function(params, x)` of each particle, with the parameters of its island."""
+        each = jax.vmap(function, in_axes=(None, 0))
+        return island_by_island(each, self.params, population.particles)
 
     def _stand_still(self, state: State, dt: Scalar) -> Leap:
         """No field: only the weights change, and nothing is evaluated if the path can tell."""
