@@ -66,17 +66,19 @@ class Memory(NamedTuple):
     trainer: PyTree
     adjustment: PyTree
     longest: Scalar
-    """With weights: the time step that the last one makes us trust."""
+    """With weights: the time step that the last one makes us trust,"""
+    reach: Scalar
+    """and how much of it particles should move by the field."""
     path: PyTree
     """The settings that the path chose at t = 0; None if it is as it was."""
 
 
 class Transport(NamedTuple):
-    """A step that can be repeated on other particles: its times, the field, and the moves."""
+    """A step that can be repeated on other particles: its times, the field and how far it carries, and the moves."""
 
     before: Scalar
     after: Scalar
-    dt: Scalar
+    length: Scalar
     path: PyTree
     params: PyTree
     moves: PyTree
@@ -146,7 +148,7 @@ class PGPS(AbstractMethod):
             clock=clock,
             num_steps=jnp.asarray(0),
             evaluations=evaluations,
-            memory=Memory(params, trainer, self.adjustment.init(dtype), jnp.ones((), dtype), path),
+            memory=Memory(params, trainer, self.adjustment.init(dtype), jnp.ones((), dtype), jnp.ones((), dtype), path),
             weights=weights,
         )
 
@@ -165,7 +167,7 @@ class PGPS(AbstractMethod):
 
         if self.weighing is not None:
             assert state.weights is not None
-            weights = state.weights.reweighted(leap.increments).credited()
+            weights = state.weights.reweighted(leap.increments)
             row = {"ess": weights.ess, "log_evidence": weights.log_evidence}
             key_resample, key_adjust = jax.random.split(key_adjust)
             weights, indices = weights.resampled(key_resample, self.weighing.resample_below)
@@ -192,6 +194,7 @@ class PGPS(AbstractMethod):
             "loss": training.loss,
             "training_steps": training.num_steps,
             "converged": training.converged,
+            "reach": leap.reach,
             "field_norm": jnp.mean(jnp.linalg.norm(flow.velocity, axis=-1)),
             "adjustment_steps": adjustment.num_steps,
             "acceptance": adjustment.acceptance,
@@ -202,13 +205,15 @@ class PGPS(AbstractMethod):
         }
         if self.weighing is not None:
             first = jax.tree.map(lambda leaf: leaf[0], params)
-            row[TRANSPORT] = Transport(state.clock.t, leap.clock.t, leap.dt, state.memory.path, first, adjustment.kept)
+            row[TRANSPORT] = Transport(
+                state.clock.t, leap.clock.t, leap.length, state.memory.path, first, adjustment.kept
+            )
         state = State(
             population=population,
             clock=leap.clock,
             num_steps=state.num_steps + 1,
             evaluations=state.evaluations + Evaluations(gradients=leap.num_tries) + adjustment.evaluations,
-            memory=Memory(params, trainer, memory, trusted_step(leap), state.memory.path),
+            memory=Memory(params, trainer, memory, trusted_step(leap), leap.reach, state.memory.path),
             weights=weights,
         )
         return state, jax.tree.map(jnp.asarray, row)
@@ -233,9 +238,7 @@ class PGPS(AbstractMethod):
         key, t, particles = jax.random.fold_in(key, 0), state.clock.t, state.population.particles
         if state.weights is None:
             return Flow(*evaluate_field(self.field, params, t, particles, key))
-        return Flow(
-            *island_by_island(lambda own, x: evaluate_field(self.field, own, t, x, key), params, particles)
-        )
+        return Flow(*island_by_island(lambda own, x: evaluate_field(self.field, own, t, x, key), params, particles))
 
     def _leap(self, key: Array, state: State, path: AbstractPath, params: PyTree, flow: Flow, problem: Problem) -> Leap:
         """Choose dt and move; with weights also weigh, and halve a step that proves too long."""
@@ -246,7 +249,9 @@ class PGPS(AbstractMethod):
             return leap_without_weights(state, flow, dt, path, problem, self._estimation_key(key))
         steps = jax.vmap(self.stepper.time_step, in_axes=(None, 0, 0, 0))
         dt = jnp.min(steps(t, *on_islands((flow.velocity, rates)), weights.on_islands))
-        return WeightedLeap(path, self.field, params, problem).take(state, flow, rates, dt, state.memory.longest)
+        return WeightedLeap(path, self.field, params, problem).take(
+            state, flow, rates, dt, state.memory.longest, state.memory.reach
+        )
 
     def _estimation_key(self, key: Array) -> Array | None:
         """The key that estimates a stochastic target; weights and Metropolis's rule need the target itself."""
@@ -259,14 +264,14 @@ class PGPS(AbstractMethod):
         """Take a step again on other particles, as it was: their weights are exact, and the evidence unbiased."""
         assert self.weighing is not None
         key_resample, key_moves = jax.random.split(key)
-        t, dt, params, path = transport.before, transport.dt, transport.params, self._chosen(transport.path)
+        t, length, params, path = transport.before, transport.length, transport.params, self._chosen(transport.path)
 
         def evaluate_after(x: Float[Array, "n dim"], key: Array | None = None) -> Population:
             return evaluate(path, transport.after, x, problem, key)
 
         velocity = jax.vmap(lambda x: self.field.apply(params, t, x))(population.particles)
-        after = evaluate_after(population.particles + dt * velocity)
-        log_det = jax.vmap(lambda x: self.field.log_det(params, t, x, dt))(population.particles)
+        after = evaluate_after(population.particles + length * velocity)
+        log_det = jax.vmap(lambda x: self.field.log_det(params, t, x, length))(population.particles)
         weights = weights.reweighted(increments(population, after, log_det))
         weights, indices = weights.resampled(key_resample, self.weighing.resample_below)
         population, evaluations = self.adjustment.replay(
