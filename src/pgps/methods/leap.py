@@ -34,15 +34,17 @@ from pgps.steppers.conditional_ess import conditional_ess
 ISLANDS = 2
 """Where particles with weights live."""
 
-# A map is taken for one-to-one if dt times the largest stretch at a particle is below this.
+# A map is taken for one-to-one if dt times the largest stretch is below this, at the particles and, since fresh ones
+# come from farther out, where these are when spread about their mean.
 _LARGEST_STRETCH = 0.5
+_SPREAD = 1.5
 # A step is halved, this often at most, if it wastes so many times the particles that were reckoned with.
 _MOST_HALVINGS = 2
 _MOST_WASTE = 2.0
 # After a step that was right at the first try, one this many times as long is tried.
 _GROWTH = 2.0
 # Bounds of the reach: beyond them the field is no guide.
-_SHORTEST_REACH, _LONGEST_REACH = 0.3, 1.5
+_SHORTEST_REACH, _LONGEST_REACH = 0.3, 1.2
 
 
 class Flow(NamedTuple):
@@ -124,8 +126,7 @@ class WeightedLeap(eqx.Module):
         t, before = state.clock.t, state.population
 
         def move(dt: Scalar) -> Leap:
-            stretches = self._at_particles(lambda params, x: self.field.stretch(params, t, x), before)
-            dt = jnp.minimum(jnp.minimum(dt, _LARGEST_STRETCH / jnp.max(stretches)), longest)
+            dt = jnp.minimum(jnp.minimum(dt, _LARGEST_STRETCH / self._largest_stretch(t, before.particles)), longest)
             # As if a step of twice the length had been tried: over half of it the field changes half as much.
             nothing, begun = jnp.zeros_like(rates), (jnp.asarray(0), jnp.asarray(True))
             untried = Leap(state.clock, 2 * dt, 2 * dt, before, nothing, *begun, 2 * reach - 1)
@@ -145,7 +146,7 @@ class WeightedLeap(eqx.Module):
         reach = jnp.clip((1 + last.reach) / 2, _SHORTEST_REACH, _LONGEST_REACH)
         length = reach * dt
         after = evaluate(self.path, clock.t, before.particles + length * flow.velocity, self.problem)
-        log_det = self._at_particles(lambda params, x: self.field.log_det(params, t, x, length), before)
+        log_det = self._at(before.particles, lambda params, x: self.field.log_det(params, t, x, length))
         change = increments(before, after, log_det)
 
         kept = jax.vmap(conditional_ess)(log_weights, on_islands(change))
@@ -161,10 +162,14 @@ class WeightedLeap(eqx.Module):
         better = jnp.where(jnp.isfinite(better), better, reach)
         return Leap(clock, dt, length, after, change, last.num_tries + 1, wasteful, better)
 
-    def _at_particles(self, function: Callable[[PyTree, Array], Array], population: Population) -> Array:
+    def _largest_stretch(self, t: Scalar, particles: Float[Array, "n dim"]) -> Scalar:
+        middle = jnp.mean(particles, axis=0)
+        places = (particles, middle + _SPREAD * (particles - middle))
+        return jnp.max(jnp.stack([self._at(x, lambda params, x: self.field.stretch(params, t, x)) for x in places]))
+
+    def _at(self, particles: Float[Array, "n dim"], function: Callable[[PyTree, Array], Scalar]) -> Float[Array, " n"]:
         """`function(params, x)` of each particle, with the parameters of its island."""
-        each = jax.vmap(function, in_axes=(None, 0))
-        return island_by_island(each, self.params, population.particles)
+        return island_by_island(jax.vmap(function, in_axes=(None, 0)), self.params, particles)
 
     def _stand_still(self, state: State, dt: Scalar, reach: Scalar) -> Leap:
         """No field: only the weights change, and nothing is evaluated if the path can tell."""
