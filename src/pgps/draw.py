@@ -44,8 +44,6 @@ def draw(fitted: Fitted, key: Array, num: int) -> Drawn:
     chunks = [_draw_chunk(fitted, key, size) for key in jax.random.split(key, num_chunks)]
     particles, weights, evaluations = zip(*chunks, strict=True)
     joined = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *weights)
-    # Equal credits, whatever the chunks' spread: others would make the evidence biased.
-    joined = eqx.tree_at(lambda weights: weights.credits, joined, joined.credits / num_chunks)
     return Drawn(jnp.concatenate(particles), joined, evaluations[0])
 
 

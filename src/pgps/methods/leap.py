@@ -1,14 +1,22 @@
 """One time step of PGPS: x <- x + dt phi(x), t <- t + dt.
 
-With weights, particles of the first island move and those of the second stay. The increment of a log-weight is exact
-for any field:
+With weights, each island has a field of its own. The increment of a log-weight is exact for any map, so particles may
+move by s phi(x) with a length s other than dt:
 
-    ln w <- ln w + ln p_{t+dt}(x + dt phi(x)) + ln |det(I + dt grad phi(x))| - ln p_t(x).
+    ln w <- ln w + ln p_{t+dt}(x') + ln |det(I + s grad phi(x))| - ln p_t(x),      x' = x + s phi(x).
 
-The chosen dt is a prediction from the residual, which only tells about the start of the step. So the step is taken, its
-conditional ESS is compared with the predicted one, and it is halved if it wastes many more particles.
+The field belongs to the start of the step, and where p_t contracts, say, dt phi(x) goes too far. The length that would
+have made the last weights most even is known by regression of ln w on
+
+    d/ds ln w = score_{t+dt}(x') . phi(x) + d/ds ln |det(I + s grad phi(x))|,
+
+and its share of dt, the reach, serves the next step.
+
+The chosen dt is a prediction from the residual, which only tells about the start of the step, too. So the step is
+taken, its conditional ESS is compared with the predicted one, and it is halved if it wastes many more particles.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import equinox as eqx
@@ -23,13 +31,20 @@ from pgps.paths.base import AbstractPath, evaluate
 from pgps.steppers.base import Clock
 from pgps.steppers.conditional_ess import conditional_ess
 
-# A map is taken for one-to-one if dt times the largest stretch at a particle is below this.
+ISLANDS = 2
+"""Where particles with weights live."""
+
+# A map is taken for one-to-one if dt times the largest stretch is below this, at the particles and, since fresh ones
+# come from farther out, where these are when spread about their mean.
 _LARGEST_STRETCH = 0.5
+_SPREAD = 1.5
 # A step is halved, this often at most, if it wastes so many times the particles that were reckoned with.
 _MOST_HALVINGS = 2
 _MOST_WASTE = 2.0
 # After a step that was right at the first try, one this many times as long is tried.
-_GROWTH = 1.4
+_GROWTH = 2.0
+# Bounds of the reach: beyond them the field is no guide.
+_SHORTEST_REACH, _LONGEST_REACH = 0.3, 1.2
 
 
 class Flow(NamedTuple):
@@ -44,15 +59,25 @@ class Leap(NamedTuple):
 
     clock: Clock
     dt: Scalar
+    length: Scalar
+    """By how many velocities particles moved."""
     population: Population
     increments: Float[Array, " n"]
     num_tries: Int[Array, ""]
     wasteful: Bool[Array, ""]
+    reach: Scalar
+    """The length that would have made the weights most even, as a share of dt."""
 
 
-def first_island(leaf: Array) -> Array:
-    """The part of an array over the particles that belongs to the first island."""
-    return leaf[: len(leaf) // 2]
+def on_islands(tree: PyTree) -> PyTree:
+    """Arrays over the particles, with a leading axis over the islands."""
+    return jax.tree.map(lambda leaf: leaf.reshape(ISLANDS, -1, *leaf.shape[1:]), tree)
+
+
+def island_by_island(function: Callable[..., PyTree], params: PyTree, *over_particles: PyTree) -> PyTree:
+    """Apply `function(params, ...)` to each island with its own parameters; gives arrays over all particles."""
+    parts = jax.lax.map(lambda island: function(*island), (params, *on_islands(over_particles)))
+    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), parts)
 
 
 def increments(before: Population, after: Population, log_det: Float[Array, " n"]) -> Float[Array, " n"]:
@@ -60,6 +85,15 @@ def increments(before: Population, after: Population, log_det: Float[Array, " n"
     change = after.logdensity + log_det - before.logdensity
     # Where the density fails a particle has no weight; the run is told by its population.
     return jnp.where(before.alive & ~jnp.isnan(change), change, -jnp.inf)
+
+
+def _slope(log_weights: Float[Array, " n"], y: Float[Array, " n"], x: Float[Array, " n"]) -> Scalar:
+    """The slope of y over x by weighted least squares; particles where either is infinite are left out."""
+    usable = jnp.isfinite(x) & jnp.isfinite(y)
+    weights = jnp.where(usable, jax.nn.softmax(log_weights), 0.0)
+    x, y = jnp.where(usable, x, 0.0), jnp.where(usable, y, 0.0)
+    deviations = x - weights @ x / jnp.sum(weights)
+    return weights @ (deviations * y) / (weights @ deviations**2)
 
 
 def trusted_step(leap: Leap) -> Scalar:
@@ -73,48 +107,71 @@ def leap_without_weights(
     """Move every particle; a stochastic target is estimated by the key, if there is one."""
     clock, dt = state.clock.advance(dt)
     after = evaluate(path, clock.t, state.population.particles + dt * flow.velocity, problem, key)
-    return Leap(clock, dt, after, jnp.zeros_like(flow.divergence), jnp.asarray(1), jnp.asarray(False))
+    nothing = jnp.zeros_like(flow.divergence)
+    return Leap(clock, dt, dt, after, nothing, jnp.asarray(1), jnp.asarray(False), jnp.ones_like(dt))
 
 
 class WeightedLeap(eqx.Module):
-    """A step with weights along a path, by a field with these parameters."""
+    """A step with weights along a path, by a field with parameters for each island."""
 
     path: AbstractPath
     field: AbstractField
     params: PyTree
     problem: Problem
 
-    def take(self, state: State, flow: Flow, rates: Float[Array, " n"], dt: Scalar, longest: Scalar) -> Leap:
+    def take(
+        self, state: State, flow: Flow, rates: Float[Array, " n"], dt: Scalar, longest: Scalar, reach: Scalar
+    ) -> Leap:
         """Take a step of dt, or of the `longest` that is trusted, or a shorter one if it proves too long."""
         t, before = state.clock.t, state.population
 
         def move(dt: Scalar) -> Leap:
-            stretches = jax.vmap(lambda x: self.field.stretch(self.params, t, x))(first_island(before.particles))
-            dt = jnp.minimum(jnp.minimum(dt, _LARGEST_STRETCH / jnp.max(stretches)), longest)
-            # As if a step of twice the length had been tried.
-            untried = Leap(state.clock, 2 * dt, before, jnp.zeros_like(rates), jnp.asarray(0), jnp.asarray(True))
+            dt = jnp.minimum(jnp.minimum(dt, _LARGEST_STRETCH / self._largest_stretch(t, before.particles)), longest)
+            # As if a step of twice the length had been tried: over half of it the field changes half as much.
+            nothing, begun = jnp.zeros_like(rates), (jnp.asarray(0), jnp.asarray(True))
+            untried = Leap(state.clock, 2 * dt, 2 * dt, before, nothing, *begun, 2 * reach - 1)
             return jax.lax.while_loop(
                 lambda tried: tried.wasteful & (tried.num_tries <= _MOST_HALVINGS),
-                lambda tried: self._try(state, flow, rates, tried.dt / 2, tried.num_tries + 1),
+                lambda tried: self._try(state, flow, rates, tried),
                 untried,
             )
 
-        return jax.lax.cond(jnp.any(flow.velocity != 0), move, lambda dt: self._stand_still(state, dt), dt)
+        return jax.lax.cond(jnp.any(flow.velocity != 0), move, lambda dt: self._stand_still(state, dt, reach), dt)
 
-    def _try(self, state: State, flow: Flow, rates: Float[Array, " n"], dt: Scalar, num_tries: Int[Array, ""]) -> Leap:
-        """Move and weigh; it is wasteful if far fewer particles stay effective than the residual promised."""
+    def _try(self, state: State, flow: Flow, rates: Float[Array, " n"], last: Leap) -> Leap:
+        """Half of the last step; it is wasteful if far fewer particles stay effective than the residual promised."""
         assert state.weights is not None
-        t, before, moving = state.clock.t, state.population, state.weights.on_islands[0]
-        clock, dt = state.clock.advance(dt)
-        after = evaluate(self.path, clock.t, before.particles + dt * flow.velocity, self.problem)
-        log_det = jax.vmap(lambda x: self.field.log_det(self.params, t, x, dt))(first_island(before.particles))
-        change = increments(before, after, jnp.concatenate([log_det, jnp.zeros_like(log_det)]))
-        waste = 1 - conditional_ess(moving, first_island(change))
-        reckoned = 1 - conditional_ess(moving, dt * first_island(rates))
-        wasteful = waste > _MOST_WASTE * jnp.maximum(reckoned, 1e-2)
-        return Leap(clock, dt, after, change, num_tries, wasteful)
+        t, before, log_weights = state.clock.t, state.population, state.weights.on_islands
+        clock, dt = state.clock.advance(last.dt / 2)
+        reach = jnp.clip((1 + last.reach) / 2, _SHORTEST_REACH, _LONGEST_REACH)
+        length = reach * dt
+        after = evaluate(self.path, clock.t, before.particles + length * flow.velocity, self.problem)
+        log_det = self._at(before.particles, lambda params, x: self.field.log_det(params, t, x, length))
+        change = increments(before, after, log_det)
 
-    def _stand_still(self, state: State, dt: Scalar) -> Leap:
+        kept = jax.vmap(conditional_ess)(log_weights, on_islands(change))
+        reckoned = jax.vmap(conditional_ess)(log_weights, on_islands(dt * rates))
+        wasteful = jnp.any(1 - kept > _MOST_WASTE * jnp.maximum(1 - reckoned, 1e-2))
+
+        # The log-determinant grows at the rate div phi at first; at the end, by its mean over the step, at this one.
+        growth = 2 * log_det / length - flow.divergence
+        slopes = jax.vmap(_slope)(
+            log_weights, *on_islands((change, jnp.sum(after.score * flow.velocity, axis=-1) + growth))
+        )
+        better = reach - jnp.mean(slopes) / dt
+        better = jnp.where(jnp.isfinite(better), better, reach)
+        return Leap(clock, dt, length, after, change, last.num_tries + 1, wasteful, better)
+
+    def _largest_stretch(self, t: Scalar, particles: Float[Array, "n dim"]) -> Scalar:
+        middle = jnp.mean(particles, axis=0)
+        places = (particles, middle + _SPREAD * (particles - middle))
+        return jnp.max(jnp.stack([self._at(x, lambda params, x: self.field.stretch(params, t, x)) for x in places]))
+
+    def _at(self, particles: Float[Array, "n dim"], function: Callable[[PyTree, Array], Scalar]) -> Float[Array, " n"]:
+        """`function(params, x)` of each particle, with the parameters of its island."""
+        return island_by_island(jax.vmap(function, in_axes=(None, 0)), self.params, particles)
+
+    def _stand_still(self, state: State, dt: Scalar, reach: Scalar) -> Leap:
         """No field: only the weights change, and nothing is evaluated if the path can tell."""
         before = state.population
         clock, dt = state.clock.advance(dt)
@@ -122,4 +179,4 @@ class WeightedLeap(eqx.Module):
         if after is None:
             after, num_tries = evaluate(self.path, clock.t, before.particles, self.problem), 1
         change = increments(before, after, jnp.zeros_like(before.logdensity))
-        return Leap(clock, dt, after, change, jnp.asarray(num_tries), jnp.asarray(False))
+        return Leap(clock, dt, dt, after, change, jnp.asarray(num_tries), jnp.asarray(False), reach)

@@ -11,9 +11,8 @@
 along a path p_t (Eq. 5, paths). The path is evaluated once per particle after each move, and what comes out serves the
 weights, the adjustment, the next training and the check for faults.
 
-With weights, which the paper has not, particles live on two islands. The field is trained on the second, whose
-particles stay where they are: that is tempered SMC along the path, and safe if steps are short. The field moves the
-particles of the first. The increment of a log-weight is exact for any field:
+With weights, which the paper has not, particles live on two islands, and the field that moves those of one is trained
+on the other: it cannot seem better than it is. The increment of a log-weight is exact for any field:
 
     ln w <- ln w + ln p_{t+dt}(x + dt phi(x)) + ln |det(I + dt grad phi(x))| - ln p_t(x).
 
@@ -34,7 +33,17 @@ from pgps.adjustments.none import NoAdjustment
 from pgps.density import Evaluations, Population, Problem
 from pgps.fields.base import AbstractField
 from pgps.methods.base import TRANSPORT, AbstractMethod, Row, State, Trace, estimation_key
-from pgps.methods.leap import Flow, Leap, WeightedLeap, first_island, increments, leap_without_weights, trusted_step
+from pgps.methods.leap import (
+    ISLANDS,
+    Flow,
+    Leap,
+    WeightedLeap,
+    increments,
+    island_by_island,
+    leap_without_weights,
+    on_islands,
+    trusted_step,
+)
 from pgps.methods.smc import weight_doubts
 from pgps.paths.base import AbstractPath, evaluate
 from pgps.scouting.opinion import Scouting
@@ -43,7 +52,6 @@ from pgps.trainers.base import AbstractTrainer, Training
 from pgps.trainers.residual import evaluate_field, residual
 from pgps.weights import Weighing, Weights, pareto_k
 
-ISLANDS = 2
 # What makes a run doubtful: such a spread of local widths, islands so far apart, moves and steps as short as this.
 _WIDEST_SPREAD = 3.0
 _FARTHEST_APART = 4.0
@@ -58,17 +66,19 @@ class Memory(NamedTuple):
     trainer: PyTree
     adjustment: PyTree
     longest: Scalar
-    """With weights: the time step that the last one makes us trust."""
+    """With weights: the time step that the last one makes us trust,"""
+    reach: Scalar
+    """and how much of it particles should move by the field."""
     path: PyTree
     """The settings that the path chose at t = 0; None if it is as it was."""
 
 
 class Transport(NamedTuple):
-    """A step that can be repeated on other particles: its times, the field, and the moves."""
+    """A step that can be repeated on other particles: its times, the field and how far it carries, and the moves."""
 
     before: Scalar
     after: Scalar
-    dt: Scalar
+    length: Scalar
     path: PyTree
     params: PyTree
     moves: PyTree
@@ -125,9 +135,11 @@ class PGPS(AbstractMethod):
         dim, dtype = problem.structure.dim, problem.structure.dtype
         clock = Clock.start(dtype)
         params, weights = self.field.init(key_field, dim, dtype), None
+        trainer = self.trainer.init(params)
         if self.weighing is not None:
             _check_islands(num_particles)
             weights = Weights.equal(num_particles, dtype, ISLANDS)
+            params, trainer = jax.tree.map(lambda leaf: jnp.stack([leaf] * ISLANDS), (params, trainer))
         particles, evaluations, path = problem.draw(key_particles, num_particles), Evaluations(gradients=1), None
         if (choice := self.path.choose(particles, problem)) is not None:
             path, evaluations = eqx.filter(choice[0], eqx.is_array), evaluations + choice[1]
@@ -136,7 +148,7 @@ class PGPS(AbstractMethod):
             clock=clock,
             num_steps=jnp.asarray(0),
             evaluations=evaluations,
-            memory=Memory(params, self.trainer.init(params), self.adjustment.init(dtype), jnp.ones((), dtype), path),
+            memory=Memory(params, trainer, self.adjustment.init(dtype), jnp.ones((), dtype), jnp.ones((), dtype), path),
             weights=weights,
         )
 
@@ -155,7 +167,7 @@ class PGPS(AbstractMethod):
 
         if self.weighing is not None:
             assert state.weights is not None
-            weights = state.weights.reweighted(leap.increments).credited()
+            weights = state.weights.reweighted(leap.increments)
             row = {"ess": weights.ess, "log_evidence": weights.log_evidence}
             key_resample, key_adjust = jax.random.split(key_adjust)
             weights, indices = weights.resampled(key_resample, self.weighing.resample_below)
@@ -182,6 +194,7 @@ class PGPS(AbstractMethod):
             "loss": training.loss,
             "training_steps": training.num_steps,
             "converged": training.converged,
+            "reach": leap.reach,
             "field_norm": jnp.mean(jnp.linalg.norm(flow.velocity, axis=-1)),
             "adjustment_steps": adjustment.num_steps,
             "acceptance": adjustment.acceptance,
@@ -191,32 +204,41 @@ class PGPS(AbstractMethod):
             **path.told(),
         }
         if self.weighing is not None:
-            row[TRANSPORT] = Transport(state.clock.t, leap.clock.t, leap.dt, state.memory.path, params, adjustment.kept)
+            first = jax.tree.map(lambda leaf: leaf[0], params)
+            row[TRANSPORT] = Transport(
+                state.clock.t, leap.clock.t, leap.length, state.memory.path, first, adjustment.kept
+            )
         state = State(
             population=population,
             clock=leap.clock,
             num_steps=state.num_steps + 1,
             evaluations=state.evaluations + Evaluations(gradients=leap.num_tries) + adjustment.evaluations,
-            memory=Memory(params, trainer, memory, trusted_step(leap), state.memory.path),
+            memory=Memory(params, trainer, memory, trusted_step(leap), leap.reach, state.memory.path),
             weights=weights,
         )
         return state, jax.tree.map(jnp.asarray, row)
 
     def _train(self, key: Array, state: State) -> tuple[PyTree, PyTree, Training]:
-        """Fit the field to the particles at t: to all of them or, with weights, to those of the second island."""
-        t, population, memory, log_weights = state.clock.t, state.population, state.memory, None
-        if state.weights is not None:
-            population = population.take(jnp.arange(len(population.logdensity) // 2, len(population.logdensity)))
-            log_weights = state.weights.on_islands[1]
-        return self.trainer.fit(key, t, population, self.field, memory.params, memory.trainer, log_weights)
+        """Fit the field to the particles at t; with weights, an island's field to the particles of the other island."""
+        t, population, memory = state.clock.t, state.population, state.memory
+        if state.weights is None:
+            return self.trainer.fit(key, t, population, self.field, memory.params, memory.trainer)
+
+        def fit(island: tuple) -> tuple[PyTree, PyTree, Training]:
+            key, population, params, trainer, log_weights = island
+            return self.trainer.fit(key, t, population, self.field, params, trainer, log_weights)
+
+        swapped = jax.tree.map(lambda leaf: leaf[::-1], (on_islands(population), state.weights.on_islands))
+        islands = (jax.random.split(key, ISLANDS), swapped[0], memory.params, memory.trainer, swapped[1])
+        params, trainer, trainings = jax.lax.map(fit, islands)
+        return params, trainer, trainings.joined()
 
     def _flow(self, key: Array, state: State, params: PyTree) -> Flow:
-        """The field at the particles; with weights, those of the second island stay where they are."""
+        """The field at the particles; with weights, that of their island."""
         key, t, particles = jax.random.fold_in(key, 0), state.clock.t, state.population.particles
         if state.weights is None:
             return Flow(*evaluate_field(self.field, params, t, particles, key))
-        moving = evaluate_field(self.field, params, t, first_island(particles), key)
-        return Flow(*jax.tree.map(lambda leaf: jnp.concatenate([leaf, jnp.zeros_like(leaf)]), moving))
+        return Flow(*island_by_island(lambda own, x: evaluate_field(self.field, own, t, x, key), params, particles))
 
     def _leap(self, key: Array, state: State, path: AbstractPath, params: PyTree, flow: Flow, problem: Problem) -> Leap:
         """Choose dt and move; with weights also weigh, and halve a step that proves too long."""
@@ -225,11 +247,11 @@ class PGPS(AbstractMethod):
         if weights is None:
             dt = self.stepper.time_step(t, flow.velocity, rates, jnp.zeros_like(rates))
             return leap_without_weights(state, flow, dt, path, problem, self._estimation_key(key))
-        assert self.weighing is not None
-        moving, staying = weights.on_islands
-        dt = self.stepper.time_step(t, first_island(flow.velocity), first_island(rates), moving)
-        dt = jnp.minimum(dt, self.weighing.pace.time_step(t, flow.velocity, rates[len(moving) :], staying))
-        return WeightedLeap(path, self.field, params, problem).take(state, flow, rates, dt, state.memory.longest)
+        steps = jax.vmap(self.stepper.time_step, in_axes=(None, 0, 0, 0))
+        dt = jnp.min(steps(t, *on_islands((flow.velocity, rates)), weights.on_islands))
+        return WeightedLeap(path, self.field, params, problem).take(
+            state, flow, rates, dt, state.memory.longest, state.memory.reach
+        )
 
     def _estimation_key(self, key: Array) -> Array | None:
         """The key that estimates a stochastic target; weights and Metropolis's rule need the target itself."""
@@ -242,14 +264,14 @@ class PGPS(AbstractMethod):
         """Take a step again on other particles, as it was: their weights are exact, and the evidence unbiased."""
         assert self.weighing is not None
         key_resample, key_moves = jax.random.split(key)
-        t, dt, params, path = transport.before, transport.dt, transport.params, self._chosen(transport.path)
+        t, length, params, path = transport.before, transport.length, transport.params, self._chosen(transport.path)
 
         def evaluate_after(x: Float[Array, "n dim"], key: Array | None = None) -> Population:
             return evaluate(path, transport.after, x, problem, key)
 
         velocity = jax.vmap(lambda x: self.field.apply(params, t, x))(population.particles)
-        after = evaluate_after(population.particles + dt * velocity)
-        log_det = jax.vmap(lambda x: self.field.log_det(params, t, x, dt))(population.particles)
+        after = evaluate_after(population.particles + length * velocity)
+        log_det = jax.vmap(lambda x: self.field.log_det(params, t, x, length))(population.particles)
         weights = weights.reweighted(increments(population, after, log_det))
         weights, indices = weights.resampled(key_resample, self.weighing.resample_below)
         population, evaluations = self.adjustment.replay(
@@ -292,8 +314,8 @@ def _path_doubts(trace: Trace) -> list[str]:
         )
     if (apart := trace["disagreement"][-1]) > _FARTHEST_APART:
         doubts.append(
-            f"the island that the field moves and the one that it does not are {apart:.1f} standard errors apart in "
-            "the log evidence, so a part of the target is missing on one of them; take more particles"
+            f"the two islands are {apart:.1f} standard errors apart in the log evidence, so a part of the target is "
+            "missing on one of them; take more particles"
         )
     shortest = int(np.argmin(trace["dt"]))
     if trace["dt"][shortest] < _SHORTEST_STEP and trace["t"][shortest] < 1:

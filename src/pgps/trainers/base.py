@@ -4,6 +4,7 @@ import abc
 from typing import NamedTuple
 
 import equinox as eqx
+import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree, Scalar
 
 from pgps.density import Population
@@ -20,6 +21,11 @@ class Training(NamedTuple):
     num_steps: Int[Array, ""]
     converged: Bool[Array, ""]
     r2: Scalar | float = float("nan")
+
+    def joined(self) -> "Training":
+        """Several fits, along a leading axis, as one: mean losses and R^2, all steps."""
+        loss, r2 = jnp.mean(self.loss), jnp.mean(self.r2)
+        return Training(loss, jnp.sum(self.num_steps), jnp.all(self.converged), r2)
 
 
 class AbstractTrainer(eqx.Module):

@@ -35,8 +35,6 @@ class Weights(eqx.Module):
     log_evidences: Float[Array, " islands"]
     """The log evidence as each island has it."""
     ancestors: Int[Array, "islands n"]
-    credits: Float[Array, " islands"]
-    """How much each island's estimate of the evidence counts; they sum to 1."""
 
     @classmethod
     def equal(cls, num_particles: int, dtype: jnp.dtype, islands: int = 1) -> "Weights":
@@ -44,7 +42,7 @@ class Weights(eqx.Module):
         each = num_particles // islands
         log_weights = jnp.full((islands, each), -jnp.log(each), dtype)
         ancestors = jnp.tile(jnp.arange(each), (islands, 1))
-        return cls(log_weights, jnp.zeros(islands, dtype), ancestors, jnp.full(islands, 1 / islands, dtype))
+        return cls(log_weights, jnp.zeros(islands, dtype), ancestors)
 
     def reweighted(self, increments: Float[Array, " N"]) -> "Weights":
         """After log-weight increments; their weighted mean is a factor of an island's evidence."""
@@ -54,7 +52,7 @@ class Weights(eqx.Module):
         totals = jax.nn.logsumexp(log_weights, axis=1)
         # An island without any weight left has no evidence, and its particles stay without weight.
         shift = jnp.where(totals == -jnp.inf, 0.0, totals)
-        return Weights(log_weights - shift[:, None], self.log_evidences + totals, self.ancestors, self.credits)
+        return Weights(log_weights - shift[:, None], self.log_evidences + totals, self.ancestors)
 
     def resampled(self, key: Array, below: Scalar | float) -> tuple["Weights", Int[Array, " N"]]:
         """Equal weights on each island whose effective share has fallen below this; also the chosen particles."""
@@ -69,27 +67,22 @@ class Weights(eqx.Module):
         log_weights = jnp.where(needed[:, None], -jnp.log(each).astype(self.on_islands.dtype), self.on_islands)
         ancestors = jnp.take_along_axis(self.ancestors, chosen, axis=1)
         indices = chosen + each * jnp.arange(islands)[:, None]
-        return Weights(log_weights, self.log_evidences, ancestors, self.credits), indices.reshape(-1)
-
-    def credited(self) -> "Weights":
-        """The same with each island credited by the precision of its evidence, as far as its genealogy tells."""
-        precisions = 1 / jnp.maximum(self._family_variances, jnp.finfo(self.credits.dtype).eps)
-        return eqx.tree_at(lambda weights: weights.credits, self, precisions / jnp.sum(precisions))
+        return Weights(log_weights, self.log_evidences, ancestors), indices.reshape(-1)
 
     @property
     def log_weights(self) -> Float[Array, " N"]:
-        """Normalised log-weights of all particles; an island counts by its evidence and its credit."""
+        """Normalised log-weights of all particles; an island counts by its evidence."""
         return (self.on_islands + jnp.log(self._island_shares)[:, None]).reshape(-1)
 
     @property
     def log_evidence(self) -> Scalar:
         """The log of the islands' mean evidence."""
-        return jax.nn.logsumexp(self.log_evidences, b=self.credits)
+        return jax.nn.logsumexp(self.log_evidences) - jnp.log(len(self.log_evidences))
 
     @property
     def log_evidence_error(self) -> Scalar:
         """The standard error of the log evidence: by the genealogy, or by the islands' spread if that is larger."""
-        shares, islands = self._island_shares, len(self.credits)
+        shares, islands = self._island_shares, len(self.log_evidences)
         by_families = shares**2 @ self._family_variances
         gaps = jnp.where(shares > 0, self.log_evidences - self.log_evidence, 0.0)
         by_islands = shares @ gaps**2 / max(islands - 1, 1)
@@ -136,4 +129,4 @@ class Weights(eqx.Module):
 
     @property
     def _island_shares(self) -> Float[Array, " islands"]:
-        return jax.nn.softmax(self.log_evidences + jnp.log(self.credits))
+        return jax.nn.softmax(self.log_evidences)
