@@ -10,11 +10,13 @@ from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Scalar
 
 from pgps import _checks
 from pgps.density import Population
 from pgps.fields.linear import AbstractLinearField, LinearParameters, Units
+from pgps.quantiles import quantiles
 
 # Bumps sit between these quantiles, at this multiple of the distance to their neighbours in width.
 _OUTERMOST = 0.02
@@ -51,8 +53,8 @@ class Additive(AbstractLinearField):
     def observe(self, params: LinearParameters, population: Population) -> LinearParameters:
         """Place the bumps at the particles' quantiles."""
         units = Units.of(population.particles)
-        levels = jnp.linspace(_OUTERMOST, 1 - _OUTERMOST, self.num_bumps)
-        places = jnp.quantile(units.enter(population.particles), levels, axis=0).T.astype(units.scale.dtype)
+        levels = np.linspace(_OUTERMOST, 1 - _OUTERMOST, self.num_bumps)
+        places = quantiles(units.enter(population.particles), levels).T
         widths = jnp.maximum(_OVERLAP * jnp.asarray(jnp.gradient(places, axis=1)), _NARROWEST)
         return params._replace(units=units, basis=Bumps(places, widths))
 
