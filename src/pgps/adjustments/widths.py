@@ -120,19 +120,27 @@ def _function(
 ) -> tuple[Float[Array, " dim"], Float[Array, " dim"]]:
     """The linear function of the place that goes best with ln score^2, and the widths' slopes along it, up to 1."""
     num, dim = standard.shape
+    # On the smaller side: in few dimensions, products that are summed over the particles once serve all rounds.
+    products = standard.T @ sizes if dim <= num else None
+
+    def along(loadings: Float[Array, " dim"]) -> Float[Array, " dim"]:
+        return standard.T @ (sizes @ loadings) if products is None else products @ loadings
+
+    def against(direction: Float[Array, " dim"]) -> Float[Array, " dim"]:
+        return (standard @ direction) @ sizes if products is None else direction @ products
 
     def unit(values: Array) -> Array:
         norm = jnp.sqrt(jnp.mean(values**2))
         return jnp.where(norm > 0, values / norm, 0.0)
 
     def better(_: Array, loadings: Float[Array, " dim"]) -> Float[Array, " dim"]:
-        return unit(unit(standard @ (standard.T @ (sizes @ loadings))) @ sizes)
+        return unit(against(along(loadings)))
 
     loadings = jax.lax.fori_loop(0, _ROUNDS, better, unit(jax.random.normal(key, (dim,), standard.dtype)))
-    direction = standard.T @ (sizes @ loadings)
+    direction = along(loadings)
     length = jnp.sqrt(jnp.mean((standard @ direction) ** 2))
     direction = jnp.where(length > 0, direction / length, 0.0)
-    slopes = (standard @ direction) @ sizes / num
+    slopes = against(direction) / num
     explained = jnp.sum(slopes**2) / jnp.maximum(jnp.sum(jnp.mean(sizes**2, axis=0)), jnp.finfo(sizes.dtype).tiny)
     steepest = jnp.where(explained > jnp.maximum(_LEAST_SHARE, _CHANCE / num), 0.5 * jnp.max(jnp.abs(slopes)), 0.0)
     return steepest * direction, jnp.where(steepest > 0, -0.5 * slopes / steepest, 0.0)
