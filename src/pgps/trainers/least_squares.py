@@ -116,7 +116,8 @@ class LeastSquares(AbstractTrainer):
         log_weights: Float[Array, " n"],
     ) -> tuple[LinearParameters, Scalar, Scalar]:
         """The coefficients, the held-out R^2 that chose them, and the share that a long step would leave effective."""
-        params = field.observe(params, population)
+        # Without the barrier XLA takes the placing of basis functions into the loop over particles.
+        params = jax.lax.optimization_barrier(field.observe(params, population))
         rows, sizes = _rows(field, params, population, log_weights)
         cut = 2 * len(rows.rates) // 3
         held_out = rows.part(slice(cut, None)).normalised()
@@ -146,7 +147,7 @@ def _rows(
     """The rows, centred and with features of unit mean square, and what the features were divided by for that."""
     features = jax.vmap(lambda x, score: field.features(params, x, score))(population.particles, population.score)
     # 0 x is 0 unless x is nan or infinite.
-    usable = population.usable & (jnp.sum(0 * features, axis=-1) == 0)
+    usable = population.usable & (features @ jnp.zeros_like(features[0]) == 0)
     weights = jnp.where(usable, jnp.exp(log_weights - jnp.max(log_weights)), 0.0)
     weights = weights / jnp.maximum(jnp.sum(weights), jnp.finfo(weights.dtype).tiny)
     features = jnp.where(usable[:, None], features, 0.0)
