@@ -26,14 +26,15 @@ _NOTHING = -1e10
 
 
 @partial(jax.jit, static_argnums=0)
-def _called(rest: Any, arrays: PyTree, *arguments: PyTree) -> PyTree:
-    return eqx.combine(arrays, rest)(*arguments)
+def _called(rest: tuple[Any, tuple], arrays: PyTree, *arguments: PyTree) -> PyTree:
+    return eqx.combine(arrays, jax.tree.unflatten(*rest))(*arguments)
 
 
 def shape_of(function: Callable[..., PyTree], *arguments: PyTree) -> PyTree:
     """What a function returns, in shapes; it is traced once for all that differ in the values of their arrays alone."""
     arrays, rest = eqx.partition(function, eqx.is_array)
-    return _called.eval_shape(rest, arrays, *arguments)
+    leaves, treedef = jax.tree.flatten(rest)
+    return _called.eval_shape((treedef, tuple(leaves)), arrays, *arguments)
 
 
 class Structure(eqx.Module):
