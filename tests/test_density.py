@@ -18,6 +18,7 @@ from pgps.density import (
     Structure,
     evaluate_target,
     map_particles,
+    shape_of,
 )
 
 
@@ -284,3 +285,20 @@ def test_a_gradient_that_overflows_far_out_is_outside_the_support():
 def test_a_gradient_that_is_nan_elsewhere_is_a_fault():
     problem = Problem.of(lambda x: -jnp.sum(jnp.sqrt(x**2)), Normal(shape=(2,)))
     np.testing.assert_array_equal(evaluate_target(jnp.zeros((1, 2)), problem).faulty, [True])
+
+
+def test_shapes_are_traced_once_for_functions_that_differ_in_numbers_alone():
+    traced = []
+
+    class Shifted(eqx.Module):
+        shift: dict[str, jax.Array]
+
+        def __call__(self, x: jax.Array) -> jax.Array:
+            traced.append(1)
+            return jnp.sum(x - self.shift["by"])
+
+    for k in range(3):
+        assert shape_of(Shifted({"by": jnp.full(2, float(k))}), jnp.zeros(2)).shape == ()
+    assert len(traced) == 1
+    shape_of(Shifted({"by": jnp.zeros(1)}), jnp.zeros(2))
+    assert len(traced) == 2

@@ -8,6 +8,7 @@ them gives: ln p_t, its score and its time derivative, so that nobody has to pay
 import abc
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 import equinox as eqx
@@ -22,6 +23,18 @@ T = TypeVar("T")
 
 # Where a log-density is below this and its gradient overflows, the density is 0.
 _NOTHING = -1e10
+
+
+@partial(jax.jit, static_argnums=0)
+def _called(rest: tuple[Any, tuple], arrays: PyTree, *arguments: PyTree) -> PyTree:
+    return eqx.combine(arrays, jax.tree.unflatten(*rest))(*arguments)
+
+
+def shape_of(function: Callable[..., PyTree], *arguments: PyTree) -> PyTree:
+    """What a function returns, in shapes; it is traced once for all that differ in the values of their arrays alone."""
+    arrays, rest = eqx.partition(function, eqx.is_array)
+    leaves, treedef = jax.tree.flatten(rest)
+    return _called.eval_shape((treedef, tuple(leaves)), arrays, *arguments)
 
 
 class Structure(eqx.Module):
@@ -123,7 +136,7 @@ class Problem(eqx.Module):
         cls, logdensity_fn: Callable[[PyTree], Scalar], initial: AbstractLaw, spread: Spread = ONE_DEVICE
     ) -> "Problem":
         """Join a log-density and a law; the law tells the particle's structure and the centre, its mean."""
-        structure = Structure.of(jax.eval_shape(initial.sample, jax.random.key(0)))
+        structure = Structure.of(shape_of(initial.sample, jax.random.key(0)))
         center = structure.ravel(initial.mean())
         return cls(logdensity_fn, initial, structure, center, spread)
 
@@ -134,6 +147,10 @@ class Problem(eqx.Module):
     def log_target(self, x: Float[Array, " dim"]) -> Scalar:
         """ln p1(x) up to a constant: the user's log-density."""
         return _flat_inside(x, self.structure, self.logdensity_fn)
+
+    def target_score(self, x: Float[Array, " dim"]) -> Float[Array, " dim"]:
+        """The gradient of ln p1(x)."""
+        return jax.grad(self.log_target)(x)
 
     def estimated(self, key: Array) -> "Problem":
         """The same problem with an estimate in place of its target, which must be stochastic."""

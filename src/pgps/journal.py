@@ -42,6 +42,8 @@ class Journal:
 
     def end(self, status: Status) -> None:
         """Those that still run have ended."""
+        if not self.is_running:
+            return
         ended = jnp.where(self.runs.status == Status.RUNNING, int(status), self.runs.status)
         self.runs = eqx.tree_at(lambda runs: runs.status, self.runs, ended)
 

@@ -2,14 +2,15 @@
 
 import dataclasses
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, Float, Int, PyTree, Scalar
 
-from pgps.density import Evaluations, Problem
+from pgps.density import Evaluations, Problem, Structure
 from pgps.draw import Fitted
 from pgps.lanes import Run
 from pgps.methods.base import TRANSPORT, AbstractMethod, State, Trace
@@ -18,6 +19,7 @@ from pgps.result import Result, Status
 from pgps.run import Options
 from pgps.scouting import differences
 from pgps.spread import Spread
+from pgps.weights import Weights
 
 # An error of the log evidence above which it, and what hangs on it, should be doubted.
 _LARGEST_ERROR = 0.5
@@ -41,20 +43,20 @@ def outcome(
     left = math.inf if options.max_evaluations is None else options.max_evaluations - calls.total
     # What comes after the run, scouts and chunks of fresh particles, has one device.
     here = dataclasses.replace(problem, spread=Spread(batch_size=options.spread.batch_size))
-    opinion, scouting = _second_opinion(run, method, here, jax.random.fold_in(key, _SCOUTING), left)
+    weighed = None if run.state.weights is None else _weighed(run.state.weights)
+    opinion, scouting = _second_opinion(run, weighed, method, here, jax.random.fold_in(key, _SCOUTING), left)
     steps = trace.pop(TRANSPORT, None)
     state, status = run.state, Status(int(run.status))
     doubts = _status_doubts(run, num_particles, options)
     doubts += method.doubts(trace) + _support_doubts(state, status) + opinion
-    weights = state.weights
     # Weights at an earlier t are not those of the target.
-    exact = weights if status == Status.COMPLETED else None
+    exact = weighed if status == Status.COMPLETED else None
     error = None if exact is None else float(exact.log_evidence_error)
     if error is not None and error > _LARGEST_ERROR:
         doubts.append(f"the log evidence is uncertain by {error:.2g}, so it and the mode masses say little")
     return Result(
-        particles=jax.vmap(problem.structure.unravel)(state.population.particles),
-        log_weights=_plain_log_weights(state, status) if weights is None else weights.log_weights,
+        particles=_unravelled(problem.structure, state.population.particles),
+        log_weights=_plain_log_weights(state, status) if weighed is None else weighed.log_weights,
         status=status,
         t=float(state.clock.t),
         num_evaluations=calls + scouting,
@@ -69,29 +71,48 @@ def outcome(
     )
 
 
+class Weighed(NamedTuple):
+    """What weights say, computed at once."""
+
+    log_weights: Float[Array, " n"]
+    families: Int[Array, " n"]
+    ess: Scalar
+    log_evidence: Scalar
+    log_evidence_error: Scalar
+
+
+@jax.jit
+def _weighed(weights: Weights) -> Weighed:
+    return Weighed(*[getattr(weights, name) for name in Weighed._fields])
+
+
+@eqx.filter_jit
+def _unravelled(structure: Structure, particles: Float[Array, "n dim"]) -> PyTree:
+    return jax.vmap(structure.unravel)(particles)
+
+
 def _second_opinion(
-    run: Run, method: AbstractMethod, problem: Problem, key: Array, left: float
+    run: Run, weighed: Weighed | None, method: AbstractMethod, problem: Problem, key: Array, left: float
 ) -> tuple[list[str], Evaluations]:
     """What a search for maxima of the density makes doubtful, and what it cost.
 
     There is none if the method does not ask for it, or if it might take more evaluations than are left.
     """
-    state, weights = run.state, run.state.weights
     scouting = method.scouting if isinstance(method, PGPS) else None
-    if scouting is None or weights is None or int(run.status) != Status.COMPLETED:
+    if scouting is None or weighed is None or int(run.status) != Status.COMPLETED:
         return [], Evaluations()
     dim = problem.structure.dim
-    if dim > scouting.max_dim or scouting.most_evaluations(dim) > left or not jnp.isfinite(weights.log_evidence):
+    if dim > scouting.max_dim or scouting.most_evaluations(dim) > left or not np.isfinite(weighed.log_evidence):
         return [], Evaluations()
     try:
         around, evaluations = scouting.look(
             problem,
             key,
-            np.asarray(state.population.particles),
-            np.asarray(weights.log_weights),
-            np.asarray(weights.families),
-            float(weights.log_evidence),
-            float(weights.log_evidence_error),
+            np.asarray(run.state.population.particles),
+            np.asarray(weighed.log_weights),
+            np.asarray(weighed.families),
+            float(weighed.log_evidence),
+            float(weighed.log_evidence_error),
         )
     except (Exception, KeyboardInterrupt) as error:
         # Whatever the density does where scouts look, the run is complete, and not to be lost.

@@ -14,10 +14,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int, PyTree, Scalar
+from jaxtyping import Array, Bool, Int, PyTree, Scalar
 
 from pgps.checkpoint import Checkpoint, Keeper, Kept
-from pgps.density import Problem
+from pgps.density import Population, Problem
 from pgps.fingerprint import fingerprint
 from pgps.interrupt import deferred_interrupt
 from pgps.journal import Journal
@@ -84,10 +84,10 @@ def drive(
     if options.checkpoint is not None:
         keeper = Keeper(options.checkpoint, fingerprint(method, problem, keys[0], num_particles, options.observe))
     method = with_arrays(method, problem.structure.dtype)
-    keys_init, keys_steps = jax.vmap(lambda key: jax.random.split(key), out_axes=1)(keys)
-    lanes = Lanes(problem, logdensity_fns, keys_steps)
+    keys_init, keys_steps = _two_of_each(keys)
+    lanes, lanes_init = (Lanes(problem, logdensity_fns, keys) for keys in (keys_steps, keys_init))
     limit = _limit_per_particle(options.max_evaluations, method.num_evaluated(num_particles))
-    begin = partial(begin_runs, method, eqx.tree_at(lambda lanes: lanes.keys, lanes, keys_init), num_particles, limit)
+    begin = partial(begin_runs, method, lanes_init, num_particles, limit)
     advance = partial(advance_runs, method, lanes, limit, options.observe)
 
     kept = None if keeper is None else _resume(keeper, begin, advance, limit)
@@ -107,6 +107,11 @@ def drive(
     runs = spread.gathered(journal.runs)
     ended = [(_lane(runs, i), rows) for i, rows in enumerate(journal.rows())]
     return Driven(ended) if keeper is None else Driven(ended, kept.seconds, kept.resumed_at, keeper.failure)
+
+
+@jax.jit
+def _two_of_each(keys: Array) -> Array:
+    return jax.vmap(lambda key: jax.random.split(key), out_axes=1)(keys)
 
 
 Advance = Callable[[Run, Array], tuple[Run, Row, Int[Array, " lanes"]]]
@@ -190,7 +195,7 @@ def _failures_on_the_device() -> Iterator[None]:
 def _next_size(size: int, seconds: float) -> int:
     """How many steps the next chunk should have, after one that took so long."""
     if seconds < _CHUNK_SECONDS / 2:
-        return min(2 * size, MOST_STEPS)
+        return min((2 if seconds > _CHUNK_SECONDS / 4 else 4) * size, MOST_STEPS)
     return max(size // 2, 1) if seconds > 2 * _CHUNK_SECONDS else size
 
 
@@ -200,7 +205,8 @@ def _limit_per_particle(max_evaluations: int | None, num_particles: int) -> Int[
     return jnp.asarray(most if max_evaluations is None else min(math.ceil(max_evaluations / num_particles), most))
 
 
-def _lane(runs: Run, index: int) -> Run:
+@jax.jit
+def _lane(runs: Run, index: Int[Array, ""] | int) -> Run:
     return jax.tree.map(lambda leaf: leaf[index], runs)
 
 
@@ -210,9 +216,14 @@ def _snapshot(problem: Problem, run: Run, rows: Trace) -> Snapshot:
     return Snapshot(float(run.state.clock.t), int(run.state.num_steps), particles, row)
 
 
+@jax.jit
+@jax.vmap
+def _any_usable(population: Population) -> Bool[Array, ""]:
+    return jnp.any(population.usable & ~population.faulty)
+
+
 def _check_start(states: State, num_particles: int) -> None:
-    usable = np.asarray(jax.vmap(lambda population: jnp.any(population.usable & ~population.faulty))(states.population))
-    if not np.all(usable):
+    if not np.all(_any_usable(states.population)):
         raise ValueError(
             f"logdensity_fn must be finite somewhere, got nan or -inf at all {num_particles} particles of initial; "
             "start where the target has mass, or check it for log(0) and 0/0"

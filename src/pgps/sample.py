@@ -19,7 +19,7 @@ from jaxtyping import Array, PyTree, Scalar
 from pgps import _checks
 from pgps._version import __version__
 from pgps.checkpoint import Checkpoint
-from pgps.density import Problem
+from pgps.density import Problem, shape_of
 from pgps.initial import AbstractLaw, as_law
 from pgps.methods.base import AbstractMethod
 from pgps.outcome import outcome
@@ -230,14 +230,14 @@ def _check_key(key: Any) -> Array:
 
 def _check_problem(logdensity_fn: Callable[[PyTree], Scalar], law: AbstractLaw, spread: Spread) -> Problem:
     """Trace the densities once, without compiling, and see that they fit together."""
-    particle = jax.eval_shape(law.sample, jax.random.key(0))
+    particle = shape_of(law.sample, jax.random.key(0))
     shapes = jax.tree.map(lambda leaf: f"{leaf.dtype}{list(leaf.shape)}", particle)
     for leaf in jax.tree.leaves(particle):
         if not jnp.issubdtype(leaf.dtype, jnp.floating):
             raise TypeError(f"initial must draw floating-point particles, got {shapes}; convert them to float")
     for name, function in (("logdensity_fn", logdensity_fn), ("initial's log-density", law.logdensity)):
         try:
-            value = jax.eval_shape(function, particle)
+            value = shape_of(function, particle)
         except Exception as error:
             raise ValueError(
                 f"{name} fails on a particle {shapes} ({_reason(error)}); it must take one particle as initial draws "
@@ -248,7 +248,7 @@ def _check_problem(logdensity_fn: Callable[[PyTree], Scalar], law: AbstractLaw, 
             raise ValueError(f"{name} must return one floating-point scalar, got {got}; sum over what it returns")
     problem = Problem.of(logdensity_fn, law, spread)
     try:
-        jax.eval_shape(jax.grad(problem.log_target), problem.center)
+        shape_of(problem.target_score, problem.center)
     except Exception as error:
         remedy = "make it differentiable in reverse mode"
         raise ValueError(f"logdensity_fn has no gradient ({_reason(error)}); {remedy}") from error

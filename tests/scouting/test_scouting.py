@@ -7,11 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.scipy.stats import multivariate_normal, norm
+from scipy.spatial import KDTree
 
 import pgps
 from pgps import adjustments, cli, fields, scouting, trainers
 from pgps.density import Evaluations, Problem
 from pgps.scouting import Around, Scouting, differences
+from pgps.scouting import maxima as maxima_module
 from pgps.scouting.ascents import ascend
 
 FEW = Scouting(num_draws=400, num_starts=16, num_steps=40)
@@ -59,6 +61,18 @@ def test_ascent_from_outside_the_support_finds_nothing():
     ascents = ascend(half, jnp.array([[-1.0], [2.0]]), jnp.ones(1), 30)
     assert ascents.value[0] == -jnp.inf
     np.testing.assert_allclose(ascents.x[1], 1.0, atol=1e-3)
+
+
+@pytest.mark.parametrize("dim", [1, 4])
+def test_ascents_start_from_draws_above_their_neighbours(dim: int):
+    x = jax.random.normal(jax.random.key(0), (300, dim))
+    values = jnp.where(x[:, 0] > -1.5, jnp.sum(jnp.cos(4 * x), axis=1), jnp.nan)
+    heights = np.where(np.isfinite(values), values, -np.inf)
+    _, neighbours = KDTree(np.asarray(x)).query(np.asarray(x), 10)
+    is_peak = heights >= heights[neighbours].max(axis=1)
+    expected = np.lexsort((-heights, ~is_peak))[:40]
+    assert 3 < np.count_nonzero(is_peak) < 100
+    np.testing.assert_array_equal(maxima_module._starts(x, values, 40), expected)
 
 
 def test_maxima_are_distinct_and_have_the_widths_of_their_modes():

@@ -16,6 +16,7 @@ from jaxtyping import Array, Float, Int, PyTree, Scalar
 
 from pgps import _checks
 from pgps.adjustments.base import AbstractAdjustment, Adjustment, Evaluate
+from pgps.adjustments.langevin import draw_noise
 from pgps.adjustments.metropolis import (
     KeptMoves,
     Kernel,
@@ -45,7 +46,7 @@ def hmc_step(
     how much the logarithm of their density is larger there.
     """
     key_momentum, key_accept = jax.random.split(key)
-    momentum = jax.random.normal(key_momentum, population.particles.shape, population.particles.dtype)
+    momentum = draw_noise(key_momentum, population.particles)
 
     def leapfrog(_: Int[Array, ""], carry: tuple[Population, Array]) -> tuple[Population, Array]:
         population, momentum = carry
@@ -140,8 +141,9 @@ class HMC(AbstractAdjustment):
     def _kernel(self, num_leapfrog: int, evaluate: Evaluate) -> Kernel:
         def kernel(key: Array, population: Population, step_size: Scalar, widths: Widths) -> Move:
             key_move, key_jitter = jax.random.split(key)
-            start, shape = population.particles, (len(population.particles), 1)
-            lengths = step_size * (1 - self.jitter * jax.random.uniform(key_jitter, shape, start.dtype))
+            start = population.particles
+            shares = jax.lax.optimization_barrier(jax.random.uniform(key_jitter, (len(start),), start.dtype))
+            lengths = step_size * (1 - self.jitter * shares[:, None])
             if not self.local:
                 return hmc_step(key_move, population, lengths * widths.base, num_leapfrog, evaluate)
             drawn = widths.draw(jax.random.fold_in(key, 0), start)

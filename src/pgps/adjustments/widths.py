@@ -20,7 +20,9 @@ import numpy as np
 from jaxtyping import Array, Float, Scalar
 from scipy import special
 
+from pgps.adjustments.langevin import draw_noise
 from pgps.density import Population
+from pgps.quantiles import quantiles
 
 # The noise tau of zeta, in units of the logarithm of the width.
 _NOISE = 0.5
@@ -61,7 +63,7 @@ class Widths(NamedTuple):
     def draw(self, key: Array, particles: Float[Array, "n dim"]) -> Float[Array, "n rank"]:
         """zeta, for a move from each particle."""
         places = self.places(particles)
-        return places + _NOISE * jax.random.normal(key, places.shape, places.dtype)
+        return places + _NOISE * draw_noise(key, places)
 
     def log_ratio(
         self, drawn: Float[Array, "n rank"], start: Float[Array, "n dim"], end: Float[Array, "n dim"]
@@ -108,7 +110,7 @@ def local_widths(key: Array, population: Population) -> Widths:
 def _middle_and_spread(values: Float[Array, "n k"]) -> tuple[Float[Array, " k"], Float[Array, " k"]]:
     """Median, and the standard deviation of a Gaussian with the same quartiles; 1 where that would be 0."""
     some = values[:: max(1, len(values) // _SORTED)]
-    low, middle, high = jnp.quantile(some, jnp.array([0.25, 0.5, 0.75], some.dtype), axis=0)
+    low, middle, high = quantiles(some, np.array([0.25, 0.5, 0.75]))
     spread = (high - low) / (2 * special.ndtri(0.75))
     return middle, jnp.where(spread > 0, spread, 1.0)
 
@@ -118,19 +120,27 @@ def _function(
 ) -> tuple[Float[Array, " dim"], Float[Array, " dim"]]:
     """The linear function of the place that goes best with ln score^2, and the widths' slopes along it, up to 1."""
     num, dim = standard.shape
+    # On the smaller side: in few dimensions, products that are summed over the particles once serve all rounds.
+    products = standard.T @ sizes if dim <= num else None
+
+    def along(loadings: Float[Array, " dim"]) -> Float[Array, " dim"]:
+        return standard.T @ (sizes @ loadings) if products is None else products @ loadings
+
+    def against(direction: Float[Array, " dim"]) -> Float[Array, " dim"]:
+        return (standard @ direction) @ sizes if products is None else direction @ products
 
     def unit(values: Array) -> Array:
         norm = jnp.sqrt(jnp.mean(values**2))
         return jnp.where(norm > 0, values / norm, 0.0)
 
     def better(_: Array, loadings: Float[Array, " dim"]) -> Float[Array, " dim"]:
-        return unit(unit(standard @ (standard.T @ (sizes @ loadings))) @ sizes)
+        return unit(against(along(loadings)))
 
     loadings = jax.lax.fori_loop(0, _ROUNDS, better, unit(jax.random.normal(key, (dim,), standard.dtype)))
-    direction = standard.T @ (sizes @ loadings)
+    direction = along(loadings)
     length = jnp.sqrt(jnp.mean((standard @ direction) ** 2))
     direction = jnp.where(length > 0, direction / length, 0.0)
-    slopes = (standard @ direction) @ sizes / num
+    slopes = against(direction) / num
     explained = jnp.sum(slopes**2) / jnp.maximum(jnp.sum(jnp.mean(sizes**2, axis=0)), jnp.finfo(sizes.dtype).tiny)
     steepest = jnp.where(explained > jnp.maximum(_LEAST_SHARE, _CHANCE / num), 0.5 * jnp.max(jnp.abs(slopes)), 0.0)
     return steepest * direction, jnp.where(steepest > 0, -0.5 * slopes / steepest, 0.0)
@@ -164,7 +174,7 @@ def width_spread(population: Population, widths: Widths) -> Scalar:
     """
     dim = population.particles.shape[1]
     sizes = jnp.sum((widths.at(widths.places(population.particles)) * population.score) ** 2, axis=1)
-    low, high = jnp.quantile(sizes, jnp.array([0.05, 0.95]))
+    low, high = quantiles(sizes, np.array([0.05, 0.95]))
     usual = 2 * special.gammaincinv(dim / 2, np.array([0.05, 0.95]))
     ratio = high / jnp.maximum(low, jnp.finfo(sizes.dtype).tiny) * (usual[0] / usual[1])
     return jnp.sqrt(jnp.maximum(ratio, 1.0))
@@ -179,5 +189,6 @@ def places_covered(before: Population, after: Population, widths: Widths) -> Sca
     _, spread = _middle_and_spread(start)
     # Independent draws are this far apart in the median, in standard deviations.
     usual = math.sqrt(2) * special.ndtri(0.75)
-    shares = (jnp.median(jnp.abs(end - start), axis=0) / (usual * spread)) ** 2
+    [distance] = quantiles(jnp.abs(end - start), np.array([0.5]))
+    shares = (distance / (usual * spread)) ** 2
     return jnp.min(jnp.where(jnp.any(widths.slopes != 0, axis=1), shares, jnp.inf))

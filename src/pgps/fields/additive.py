@@ -10,11 +10,13 @@ from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Scalar
 
 from pgps import _checks
 from pgps.density import Population
 from pgps.fields.linear import AbstractLinearField, LinearParameters, Units
+from pgps.quantiles import quantiles
 
 # Bumps sit between these quantiles, at this multiple of the distance to their neighbours in width.
 _OUTERMOST = 0.02
@@ -51,29 +53,30 @@ class Additive(AbstractLinearField):
     def observe(self, params: LinearParameters, population: Population) -> LinearParameters:
         """Place the bumps at the particles' quantiles."""
         units = Units.of(population.particles)
-        levels = jnp.linspace(_OUTERMOST, 1 - _OUTERMOST, self.num_bumps)
-        places = jnp.quantile(units.enter(population.particles), levels, axis=0).T.astype(units.scale.dtype)
+        levels = np.linspace(_OUTERMOST, 1 - _OUTERMOST, self.num_bumps)
+        places = quantiles(units.enter(population.particles), levels).T
         widths = jnp.maximum(_OVERLAP * jnp.asarray(jnp.gradient(places, axis=1)), _NARROWEST)
         return params._replace(units=units, basis=Bumps(places, widths))
 
     def features(
         self, params: LinearParameters, x: Float[Array, " dim"], score: Float[Array, " dim"]
     ) -> Float[Array, " features"]:
-        """score_i psi(u_i) + psi'(u_i) for each function psi of each coordinate."""
-        values, slopes = self._basis(params, x)
-        return ((params.units.scale * score)[:, None] * values + slopes).ravel()
+        """score_i psi(u_i) + psi'(u_i) for each function psi of each coordinate: constants, slopes, bumps."""
+        u, heights, inclines = self._bumps(params, x)
+        s = params.units.scale * score
+        return jnp.concatenate([s, s * u + 1, (s[:, None] * heights + inclines).ravel()])
 
     def apply(self, params: LinearParameters, t: Scalar, x: Float[Array, " dim"]) -> Float[Array, " dim"]:
         """phi(x)."""
-        return params.units.scale * jnp.sum(self._weights(params) * self._basis(params, x)[0], axis=1)
+        u, heights, _ = self._bumps(params, x)
+        shift, slope, weights = self._split(params)
+        return params.units.scale * (shift + slope * u + jnp.sum(weights * heights, axis=1))
 
     def apply_and_divergence(
         self, params: LinearParameters, t: Scalar, x: Float[Array, " dim"], key: Array
     ) -> tuple[Float[Array, " dim"], Scalar]:
         """phi(x) and the sum of the slopes."""
-        values, slopes = self._basis(params, x)
-        weights = self._weights(params)
-        return params.units.scale * jnp.sum(weights * values, axis=1), jnp.sum(weights * slopes)
+        return self.apply(params, t, x), jnp.sum(self._slopes(params, x))
 
     def log_det(self, params: LinearParameters, t: Scalar, x: Float[Array, " dim"], dt: Scalar) -> Scalar:
         """sum_i ln |1 + dt f_i'(u_i)|."""
@@ -83,19 +86,21 @@ class Additive(AbstractLinearField):
         """The largest slope at x."""
         return jnp.max(jnp.abs(self._slopes(params, x)))
 
-    def _weights(self, params: LinearParameters) -> Float[Array, "dim functions"]:
-        return params.coefficients.reshape(-1, self.num_bumps + 2)
-
     def _slopes(self, params: LinearParameters, x: Float[Array, " dim"]) -> Float[Array, " dim"]:
-        return jnp.sum(self._weights(params) * self._basis(params, x)[1], axis=1)
+        _, _, inclines = self._bumps(params, x)
+        _, slope, weights = self._split(params)
+        return slope + jnp.sum(weights * inclines, axis=1)
 
-    def _basis(
+    def _split(self, params: LinearParameters) -> tuple[Float[Array, " dim"], Float[Array, " dim"], Array]:
+        """b, a and c."""
+        c, dim = params.coefficients, len(params.units.location)
+        return c[:dim], c[dim : 2 * dim], c[2 * dim :].reshape(dim, self.num_bumps)
+
+    def _bumps(
         self, params: LinearParameters, x: Float[Array, " dim"]
-    ) -> tuple[Float[Array, "dim functions"], Float[Array, "dim functions"]]:
-        """The functions of each coordinate and their slopes, in the particles' units."""
-        u, bumps = params.units.enter(x)[:, None], params.basis
-        z = (u - bumps.places) / bumps.widths
+    ) -> tuple[Float[Array, " dim"], Float[Array, "dim bumps"], Float[Array, "dim bumps"]]:
+        """The particle in its units, and the bumps of each coordinate and their slopes there."""
+        u, bumps = params.units.enter(x), params.basis
+        z = (u[:, None] - bumps.places) / bumps.widths
         heights = jnp.exp(-0.5 * z**2)
-        one = jnp.ones_like(u)
-        values = jnp.concatenate([one, u, heights], axis=1)
-        return values, jnp.concatenate([0 * one, one, -z / bumps.widths * heights], axis=1)
+        return u, heights, -z / bumps.widths * heights

@@ -14,8 +14,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
-from scipy.spatial import KDTree
+from jaxtyping import Array, Bool, Float, Int, Scalar
 
 from pgps.density import Problem
 from pgps.scouting.ascents import Ascent, ascend
@@ -25,6 +24,8 @@ _NEAREST = 0.1
 _REACH = 0.5
 _NEIGHBOURS = 10
 _BATCH = 8
+# Draws whose neighbours are sought at once, to bound the memory that takes.
+_AT_ONCE = 256
 
 
 class Search(NamedTuple):
@@ -53,12 +54,8 @@ class Maxima(NamedTuple):
 
 def find_maxima(problem: Problem, key: Array, search: Search, radius: float) -> Maxima:
     """Search; maxima closer than `radius`, in units of the higher one's width, are one."""
-    draws, values = _draw(problem, key, search.num_draws, search.spread)
-    scale = jnp.maximum(jnp.std(draws[::2], axis=0), jnp.finfo(draws.dtype).tiny)
-    starts = _starts(np.asarray(draws / scale), np.asarray(values), search.num_starts)
-    ascents = _ascend(problem, draws[starts], scale, search.num_steps)
-    distinct = _distinct(ascents, search.most, radius)
-    dim, kept = problem.structure.dim, []
+    distinct = _distinct(_ascents(problem, key, search), search.most, radius)
+    dim, dtype, kept = problem.structure.dim, problem.structure.dtype, []
     for first in range(0, len(distinct), _BATCH):
         batch = distinct[first : first + _BATCH]
         centers, guesses = (np.stack(arrays) for arrays in zip(*(batch * _BATCH)[:_BATCH], strict=True))
@@ -66,7 +63,7 @@ def find_maxima(problem: Problem, key: Array, search: Search, radius: float) -> 
         kept += [(centers[i], roots[i]) for i in range(len(batch)) if np.all(np.isfinite(roots[i]))]
     centers, roots = np.reshape([x for x, _ in kept], (-1, dim)), np.reshape([root for _, root in kept], (-1, dim, dim))
     num_gradients = search.num_starts * search.num_steps + gradients_of_curvatures(len(distinct), dim)
-    return Maxima(centers.astype(draws.dtype), roots.astype(draws.dtype), search.num_draws, num_gradients)
+    return Maxima(centers.astype(dtype), roots.astype(dtype), search.num_draws, num_gradients)
 
 
 def gradients_of_curvatures(num_maxima: int, dim: int) -> int:
@@ -75,24 +72,29 @@ def gradients_of_curvatures(num_maxima: int, dim: int) -> int:
 
 
 @eqx.filter_jit
-def _draw(problem: Problem, key: Array, num: int, spread: float) -> tuple[Float[Array, "n dim"], Float[Array, " n"]]:
-    draws = problem.draw(key, num)
-    wider = problem.center + spread * (draws - problem.center)
-    draws = jnp.where((jnp.arange(num) % 2 == 0)[:, None], draws, wider)
-    return draws, problem.spread.map(problem.log_target, draws)
+def _ascents(problem: Problem, key: Array, search: Search) -> Ascent:
+    draws = problem.draw(key, search.num_draws)
+    scale = jnp.maximum(jnp.std(draws[::2], axis=0), jnp.finfo(draws.dtype).tiny)
+    wider = problem.center + search.spread * (draws - problem.center)
+    draws = jnp.where((jnp.arange(len(draws)) % 2 == 0)[:, None], draws, wider)
+    values = problem.spread.map(problem.log_target, draws)
+    starts = _starts((draws - problem.center) / scale, values, search.num_starts)
+    return ascend(problem.log_target, draws[starts], scale, search.num_steps)
 
 
-def _starts(x: Float[np.ndarray, "n dim"], values: Float[np.ndarray, " n"], num: int) -> np.ndarray:
+def _starts(x: Float[Array, "n dim"], values: Float[Array, " n"], num: int) -> Int[Array, " num"]:
     """The indices of `num` draws to start from: first those above their neighbours, the highest before the others."""
-    values = np.where(np.isfinite(values), values, -np.inf)
-    _, neighbours = KDTree(x).query(x, _NEIGHBOURS)
-    is_peak = values >= values[neighbours].max(axis=1)
-    return np.lexsort((-values, ~is_peak))[:num]
+    values = jnp.where(jnp.isfinite(values), values, -jnp.inf)
+    sizes = jnp.sum(x**2, axis=1)
 
+    def is_peak(one: tuple[Float[Array, " dim"], Scalar]) -> Bool[Array, ""]:
+        """Whether the neighbours, this draw among them, are nearer than any draw that is higher."""
+        place, value = one
+        distances = sizes - 2 * x @ place
+        return jnp.sum(distances < jnp.min(jnp.where(values > value, distances, jnp.inf))) >= _NEIGHBOURS
 
-@eqx.filter_jit
-def _ascend(problem: Problem, starts: Float[Array, "n dim"], scale: Float[Array, " dim"], num_steps: int) -> Ascent:
-    return ascend(problem.log_target, starts, scale, num_steps)
+    peaks = jax.lax.map(is_peak, (x, values), batch_size=_AT_ONCE)
+    return jnp.lexsort((-values, ~peaks))[:num]
 
 
 def _distinct(ascents: Ascent, most: int, radius: float) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -103,10 +105,12 @@ def _distinct(ascents: Ascent, most: int, radius: float) -> list[tuple[np.ndarra
     for i in np.argsort(-values, kind="stable"):
         if not np.isfinite(values[i]) or not squares[i] < _NEAREST**2 or len(found) == most:
             continue
-        root = _root(covariances[i])
-        if root is None:
-            continue
-        if all(np.linalg.norm(np.linalg.solve(other, x[i] - center)) > radius for center, other in found):
+        if found:
+            centers, roots = (np.stack(arrays) for arrays in zip(*found, strict=True))
+            offsets = np.linalg.solve(roots, (x[i] - centers)[:, :, None])
+            if np.any(np.linalg.norm(offsets[:, :, 0], axis=1) <= radius):
+                continue
+        if (root := _root(covariances[i])) is not None:
             found.append((x[i], root))
     return found
 

@@ -8,13 +8,15 @@ where r_i is the rate at which particle i's log-weight grows and W_i its normali
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, Scalar
+from jaxtyping import Array, Float, Int, Scalar
 
 from pgps import _checks
 from pgps.steppers.base import AbstractStepper
 
-# Halvings of the interval that dt is sought in: to a billionth of what is left of t.
-_NUM_HALVINGS = 30
+# So many time steps are tried at once, from a billionth of what is left of t on, each this many times as long as the
+# one before; then as many between the longest that is short enough and the next one.
+_NUM_TRIED = 16
+_RATIO = 4.0
 
 
 def conditional_ess(log_weights: Float[Array, " n"], increments: Float[Array, " n"]) -> Scalar:
@@ -44,18 +46,24 @@ class ConditionalESS(AbstractStepper):
     def time_step(
         self, t: Scalar, velocity: Float[Array, "n dim"], rates: Float[Array, " n"], log_weights: Float[Array, " n"]
     ) -> Scalar:
-        """The largest dt, by bisection, since the conditional ESS falls as dt grows."""
+        """The largest dt: a bracket from the steps that are tried, since the conditional ESS falls as dt grows."""
         largest = jnp.minimum(self.max_dt, 1 - t)
+        allowed = -jnp.log(self.target)
+        numbers = jnp.arange(_NUM_TRIED, dtype=largest.dtype)
 
-        def enough(dt: Scalar) -> Bool[Array, ""]:
-            return conditional_ess(log_weights, dt * rates) >= self.target
+        def tried(dts: Float[Array, " tried"]) -> tuple[Float[Array, " tried"], Int[Array, ""]]:
+            """What each step costs, -ln CESS, and how many of them, from the shortest on, cost no more than allowed."""
+            costs = -jnp.log(jax.vmap(lambda dt: conditional_ess(log_weights, dt * rates))(dts))
+            return costs, jnp.sum(jnp.cumprod(costs <= allowed))
 
-        def halve(_: Int[Array, ""], bounds: tuple[Scalar, Scalar]) -> tuple[Scalar, Scalar]:
-            low, high = bounds
-            middle = 0.5 * (low + high)
-            good = enough(middle)
-            return jnp.where(good, middle, low), jnp.where(good, high, middle)
-
-        low, high = jax.lax.fori_loop(0, _NUM_HALVINGS, halve, (jnp.zeros_like(largest), largest))
+        coarse = largest * _RATIO ** (numbers - (_NUM_TRIED - 1))
+        _, num_coarse = tried(coarse)
+        fine = coarse[jnp.maximum(num_coarse - 1, 0)] * _RATIO ** (numbers / (_NUM_TRIED - 1))
+        costs, num_fine = tried(fine)
+        # Between two of them the cost is a power of dt, about dt^2.
+        last = jnp.clip(num_fine - 1, 0, _NUM_TRIED - 2)
+        logs = jnp.log(costs)
+        share = (jnp.log(allowed) - logs[last]) / (logs[last + 1] - logs[last])
+        between = fine[last] * _RATIO ** (jnp.where((share > 0) & (share < 1), share, 0.0) / (_NUM_TRIED - 1))
         # Where even the smallest step is too large (particles that leave the support), go on by it all the same.
-        return jnp.where(enough(largest), largest, jnp.where(low > 0, low, high))
+        return jnp.where(num_coarse == _NUM_TRIED, largest, jnp.where(num_coarse == 0, coarse[0], between))

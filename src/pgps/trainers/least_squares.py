@@ -17,6 +17,7 @@ weights and moves alone.
 Of many particles, some are enough: n rows leave an excess of about P / n of the residual's variance for P coefficients.
 """
 
+from functools import partial
 from typing import NamedTuple
 
 import equinox as eqx
@@ -34,11 +35,21 @@ from pgps.trainers.base import AbstractTrainer, Training
 
 
 class Samples(NamedTuple):
-    """Rows of the regression: features g, time derivatives and weights that sum to 1."""
+    """Rows of the regression: features g, time derivatives and weights."""
 
     features: Float[Array, "n features"]
     rates: Float[Array, " n"]
     weights: Float[Array, " n"]
+
+    def part(self, rows: slice) -> "Samples":
+        """Some of the rows."""
+        return Samples(self.features[rows], self.rates[rows], self.weights[rows])
+
+    def normalised(self) -> "Samples":
+        """The same with weights that sum to 1."""
+        return self._replace(
+            weights=self.weights / jnp.maximum(jnp.sum(self.weights), jnp.finfo(self.weights.dtype).tiny)
+        )
 
 
 class LeastSquares(AbstractTrainer):
@@ -105,20 +116,26 @@ class LeastSquares(AbstractTrainer):
         log_weights: Float[Array, " n"],
     ) -> tuple[LinearParameters, Scalar, Scalar]:
         """The coefficients, the held-out R^2 that chose them, and the share that a long step would leave effective."""
-        params = field.observe(params, population)
-        rows = _rows(field, params, population, log_weights)
+        # Without the barrier XLA takes the placing of basis functions into the loop over particles.
+        params = jax.lax.optimization_barrier(field.observe(params, population))
+        rows, sizes = _rows(field, params, population, log_weights)
         cut = 2 * len(rows.rates) // 3
-        fitted, held_out = _normalised(rows, slice(cut)), _normalised(rows, slice(cut, None))
+        held_out = rows.part(slice(cut, None)).normalised()
         ridges = jnp.stack([jnp.asarray(ridge, rows.rates.dtype) for ridge in self.ridges])
-        candidates = _ridge(fitted, ridges)
-        r2s = jax.vmap(lambda coefficients: _r2(held_out, coefficients))(candidates)
+        if len(sizes) > cut:
+            candidates, of_all = _dual_ridge(rows.part(slice(cut)).normalised(), ridges), partial(_dual_ridge, rows)
+        else:
+            # Sums over the particles that were fitted and over the others are sums over all of them.
+            sums, others = _products(rows.part(slice(cut))), _products(rows.part(slice(cut, None)))
+            candidates, of_all = _ridge(sums, ridges), partial(_ridge, sums + others)
+        residuals = held_out.rates + candidates @ held_out.features.T
+        r2s = jax.vmap(partial(_r2, held_out))(residuals)
         best = jnp.argmax(r2s)
-        [coefficients] = _ridge(_normalised(rows, slice(None)), ridges[best][None])
-        none = jnp.zeros_like(coefficients)
-        share, share_of_none = _share_left(held_out, candidates[best]), _share_left(held_out, none)
+        coefficients = of_all(ridges[best][None])[0] / sizes
+        share, share_of_none = _share_left(held_out, residuals[best]), _share_left(held_out, held_out.rates)
         worthwhile = (r2s[best] >= self.least_r2) & (share > share_of_none) & jnp.all(jnp.isfinite(coefficients))
         return (
-            params._replace(coefficients=jnp.where(worthwhile, coefficients, none)),
+            params._replace(coefficients=jnp.where(worthwhile, coefficients, 0.0)),
             jnp.where(worthwhile, r2s[best], 0.0),
             jnp.where(worthwhile, share, share_of_none),
         )
@@ -126,53 +143,63 @@ class LeastSquares(AbstractTrainer):
 
 def _rows(
     field: AbstractLinearField, params: LinearParameters, population: Population, log_weights: Float[Array, " n"]
-) -> Samples:
+) -> tuple[Samples, Float[Array, " features"]]:
+    """The rows, centred and with features of unit mean square, and what the features were divided by for that."""
     features = jax.vmap(lambda x, score: field.features(params, x, score))(population.particles, population.score)
-    usable = population.usable & jnp.all(jnp.isfinite(features), axis=-1)
+    # 0 x is 0 unless x is nan or infinite.
+    usable = population.usable & (features @ jnp.zeros_like(features[0]) == 0)
     weights = jnp.where(usable, jnp.exp(log_weights - jnp.max(log_weights)), 0.0)
+    weights = weights / jnp.maximum(jnp.sum(weights), jnp.finfo(weights.dtype).tiny)
+    features = jnp.where(usable[:, None], features, 0.0)
     rates = jnp.where(usable, population.time_derivative, 0.0)
-    return Samples(jnp.where(usable[:, None], features, 0.0), rates, weights)
-
-
-def _normalised(rows: Samples, part: slice) -> Samples:
-    """Some of the rows, with weights that sum to 1."""
-    weights = rows.weights[part]
-    total = jnp.maximum(jnp.sum(weights), jnp.finfo(weights.dtype).tiny)
-    return Samples(rows.features[part], rows.rates[part], weights / total)
-
-
-def _ridge(rows: Samples, ridges: Float[Array, " ridges"]) -> Float[Array, "ridges features"]:
-    """Coefficients for each strength, by the normal equations, or their dual if rows are fewer than features."""
-    features, rates, weights = rows
     sizes = jnp.sqrt(weights @ features**2)
     sizes = jnp.where(sizes > 0, sizes, 1.0)
-    root = jnp.sqrt(weights)
-    design = features / sizes
-    design = root[:, None] * (design - weights @ design)
-    aim = -root * (rates - weights @ rates)
-    num_rows, num_features = design.shape
-    dual = num_features > num_rows
-    gram, right = (design @ design.T, aim) if dual else (design.T @ design, design.T @ aim)
+    return Samples((features - weights @ features) / sizes, rates - weights @ rates, weights), sizes
 
-    def solve(ridge: Scalar) -> Float[Array, " p"]:
+
+def _products(rows: Samples) -> Float[Array, "features+2 features+2"]:
+    """Weighted sums of products of each two of the features, the rates and 1."""
+    columns = jnp.concatenate([rows.features, rows.rates[:, None], jnp.ones_like(rows.rates)[:, None]], axis=1)
+    columns = jnp.sqrt(rows.weights)[:, None] * columns
+    return columns.T @ columns
+
+
+def _ridge(
+    products: Float[Array, "features+2 features+2"], ridges: Float[Array, " ridges"]
+) -> Float[Array, "ridges features"]:
+    """Coefficients for each strength, by the normal equations."""
+    products = products / jnp.maximum(products[-1, -1], jnp.finfo(products.dtype).tiny)
+    covariances = products[:-1, :-1] - jnp.outer(products[-1, :-1], products[-1, :-1])
+    return _solved(covariances[:-1, :-1], -covariances[:-1, -1], ridges)
+
+
+def _dual_ridge(rows: Samples, ridges: Float[Array, " ridges"]) -> Float[Array, "ridges features"]:
+    """The same by the dual of the normal equations, for rows that are fewer than features."""
+    root = jnp.sqrt(rows.weights)
+    design = root[:, None] * (rows.features - rows.weights @ rows.features)
+    return _solved(design @ design.T, -root * (rows.rates - rows.weights @ rows.rates), ridges) @ design
+
+
+def _solved(
+    gram: Float[Array, "k k"], right: Float[Array, " k"], ridges: Float[Array, " ridges"]
+) -> Float[Array, "ridges k"]:
+    def solve(ridge: Scalar) -> Float[Array, " k"]:
         factor = jax.scipy.linalg.cho_factor(gram + ridge * jnp.eye(len(gram), dtype=gram.dtype), lower=True)
         return jax.scipy.linalg.cho_solve(factor, right)
 
-    solutions = jax.lax.map(solve, ridges)
-    return (solutions @ design if dual else solutions) / sizes
+    return jax.lax.map(solve, ridges)
 
 
-def _r2(rows: Samples, coefficients: Float[Array, " features"]) -> Scalar:
-    residuals = rows.rates + rows.features @ coefficients
+def _r2(rows: Samples, residuals: Float[Array, " n"]) -> Scalar:
     r2 = 1 - _variance(residuals, rows.weights) / _variance(rows.rates, rows.weights)
     return jnp.where(jnp.isfinite(r2), r2, -jnp.inf)
 
 
-def _share_left(rows: Samples, coefficients: Float[Array, " features"]) -> Scalar:
+def _share_left(rows: Samples, residuals: Float[Array, " n"]) -> Scalar:
     """The conditional effective sample size of a step that would halve it or so, were there no field."""
     spread = jnp.sqrt(_variance(rows.rates, rows.weights))
     horizon = jnp.where(spread > 0, 1 / spread, 0.0)
-    share = conditional_ess(jnp.log(rows.weights), horizon * (rows.rates + rows.features @ coefficients))
+    share = conditional_ess(jnp.log(rows.weights), horizon * residuals)
     return jnp.where(jnp.isfinite(share), share, 0.0)
 
 

@@ -18,6 +18,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Scalar
 
+from pgps.quantiles import ascending
+
 # A fit to fewer weights says nothing.
 LEAST_TAIL = 5
 # Largest weights that differ by less, as equal ones do by rounding, have no tail.
@@ -37,7 +39,7 @@ def pareto_k(log_weights: Float[Array, " n"]) -> Scalar:
     num_tail = math.ceil(min(num / 5, 3 * math.sqrt(num)))
     if num <= num_tail:  # one particle
         return jnp.asarray(jnp.inf, log_weights.dtype)
-    largest = jax.lax.top_k(log_weights, num_tail + 1)[0]
+    largest = ascending(log_weights)[: -num_tail - 2 : -1]
     tail, cutoff, top = largest[:-1], largest[-1], largest[0]
     spread = top - cutoff
     # Excesses in units of the largest, exp(l_i) - exp(cutoff) as a product: small ones keep their digits.
