@@ -112,3 +112,61 @@ def test_moves_go_as_far_in_narrow_parts_as_in_wide_ones(draws: Array, moved: tu
     assert report.covered < distance_covered(start, population, widths)
     first, last = np.asarray(draws[:, 0]), np.asarray(population.particles[:, 0])
     assert float(report.covered) == pytest.approx(0.5 * np.mean((last - first) ** 2) / np.var(first), rel=0.3)
+
+
+LONG, SHORT = np.array([0.6, 0.8]), np.array([0.8, -0.6])
+COVARIANCE = 10.0**2 * np.outer(LONG, LONG) + 0.1**2 * np.outer(SHORT, SHORT)
+
+
+@eqx.filter_jit
+def evaluated_oblique(x: Array) -> Population:
+    """A population at a Gaussian that is a hundred times as long as wide, across the coordinates."""
+    precision = jnp.asarray(np.linalg.inv(COVARIANCE), x.dtype)
+    return Population.of(x, -0.5 * jnp.einsum("ni,ij,nj->n", x, precision, x), -x @ precision, jnp.zeros(len(x)))
+
+
+def oblique_draws(num: int) -> Array:
+    return normal_array(num, 2).astype(jnp.float32) @ jnp.asarray(np.linalg.cholesky(COVARIANCE).T, jnp.float32)
+
+
+def test_the_axes_are_those_of_the_density():
+    population = evaluated_oblique(oblique_draws(2000))
+    widths = jax.jit(local_widths)(KEY, population)
+    root = np.asarray(widths.base)[:, None] * np.asarray(widths.axes)
+    values, vectors = np.linalg.eigh(root @ root.T)
+    np.testing.assert_allclose(np.sqrt(values), [0.1, 10.0], rtol=0.1)
+    assert abs(vectors[:, 1] @ LONG) > 0.999
+    assert width_spread(population, widths) == pytest.approx(1, abs=0.1)
+    vectors = normal_array(5, 2)
+    np.testing.assert_allclose(widths.lengths(widths.combine(vectors)), vectors, rtol=1e-3, atol=1e-3)
+
+
+def test_independent_coordinates_are_the_axes():
+    population = evaluated(None, normal_array(1000, 4).astype(jnp.float32) * jnp.arange(1.0, 5.0))
+    np.testing.assert_array_equal(jax.jit(local_widths)(KEY, population).axes, np.eye(4))
+
+
+def test_too_few_particles_tell_nothing_of_axes():
+    assert jax.jit(local_widths)(KEY, evaluated(None, normal_array(30, 8).astype(jnp.float32))).axes is None
+
+
+def test_moves_go_along_the_density():
+    adjustment = as_arrays(HMC(0.6, 2, 4, None, precondition=True, local=True))
+    draws, one = oblique_draws(4000), jnp.ones(())
+    population, _, report = jax.jit(
+        lambda x: adjustment.adjust(
+            KEY,
+            one,
+            one,
+            evaluated_oblique(x),
+            adjustment.init(x.dtype),
+            lambda x, key=None: evaluated_oblique(x),
+        )
+    )(draws)
+    before, after = (np.asarray(x @ LONG / 10) for x in (draws, population.particles))
+    # Four moves of steps as short as the density is narrow would leave a correlation of 0.999.
+    assert np.corrcoef(before, after)[0, 1] < 0.5
+    assert report.acceptance > 0.7
+    assert abs(np.mean(after**2) - np.mean(before**2)) < 4 * np.sqrt(4 / len(after))
+    across = np.asarray(population.particles @ SHORT / 0.1)
+    assert abs(np.mean(across**2) - 1) < 4 * np.sqrt(2 / len(across))
