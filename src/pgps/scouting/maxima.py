@@ -45,6 +45,8 @@ class Maxima(NamedTuple):
     """Square roots of covariances: x = center + root z has the mode's width for |z| of about 1."""
     num_values: int
     num_gradients: int
+    has_edge: bool
+    """Whether the density was 0 at any of the draws."""
 
     def coordinates(self, index: int, x: Float[np.ndarray, "n dim"]) -> Float[np.ndarray, "n dim"]:
         """Points in units of one maximum's width, seen from there."""
@@ -66,7 +68,8 @@ def find_maxima(problem: Problem, key: Array, search: Search, radius: float) -> 
         kept += [(centers[i], roots[i]) for i in range(len(batch)) if np.all(np.isfinite(roots[i]))]
     centers, roots = np.reshape([x for x, _ in kept], (-1, dim)), np.reshape([root for _, root in kept], (-1, dim, dim))
     num_gradients = search.num_starts * search.num_steps + gradients_of_curvatures(len(distinct), dim)
-    return Maxima(centers.astype(draws.dtype), roots.astype(draws.dtype), search.num_draws, num_gradients)
+    has_edge = bool(jnp.any(values == -jnp.inf))
+    return Maxima(centers.astype(draws.dtype), roots.astype(draws.dtype), search.num_draws, num_gradients, has_edge)
 
 
 def gradients_of_curvatures(num_maxima: int, dim: int) -> int:
