@@ -207,15 +207,20 @@ def width_spread(population: Population, widths: Widths) -> Scalar:
     """By what factor the density's width varies between particles that should have the same: 1 for a Gaussian.
 
     In units of its width the squared score of a particle in a Gaussian is chi-squared with D degrees of freedom.
-    Compared are the 5% and 95% quantiles.
+    Compared are the 50% and 95% quantiles, whose ratio is the square of such a factor if widths are spread evenly about
+    their median. Small scores tell less, since they may have one direction alone, as around a ring: their 5% quantile
+    is compared with that of one degree of freedom.
     """
     dim = population.particles.shape[1]
     scores = widths.along(widths.at(widths.places(population.particles)) * population.score)
-    sizes = jnp.sum(scores**2, axis=1)
-    low, high = jnp.quantile(sizes, jnp.array([0.05, 0.95]))
-    usual = 2 * special.gammaincinv(dim / 2, np.array([0.05, 0.95]))
-    ratio = high / jnp.maximum(low, jnp.finfo(sizes.dtype).tiny) * (usual[0] / usual[1])
-    return jnp.sqrt(jnp.maximum(ratio, 1.0))
+    levels = np.array([0.05, 0.5, 0.95])
+    low, middle, high = jnp.maximum(
+        jnp.quantile(jnp.sum(scores**2, axis=1), jnp.asarray(levels, scores.dtype)), jnp.finfo(scores.dtype).tiny
+    )
+    usual, of_one = (2 * special.gammaincinv(degrees / 2, levels) for degrees in (dim, 1))
+    upper = high / middle * (usual[1] / usual[2])
+    whole = jnp.sqrt(high / low * (of_one[0] / of_one[2]))
+    return jnp.maximum(jnp.maximum(upper, whole), 1.0)
 
 
 def places_covered(before: Population, after: Population, widths: Widths) -> Scalar:
