@@ -73,7 +73,7 @@ def summarise(rows: Sequence[Row]) -> dict[str, Any]:
 
 def _is_wrong(error: float, row: Row) -> bool:
     bar = row["log_evidence_error"]
-    return abs(error) > _LARGEST_ERROR or (bar is not None and abs(error) > _LARGEST_RATIO * bar)
+    return bool(abs(error) > _LARGEST_ERROR or (bar is not None and abs(error) > _LARGEST_RATIO * bar))
 
 
 def relative_cost(samplers: Mapping[str, Any]) -> dict[str, float | None]:
