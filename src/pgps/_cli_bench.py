@@ -12,6 +12,7 @@ _UNSET: dict[str, Any] = {"default": argparse.SUPPRESS}
 # Options that a benchmark has besides the preset; those of steps have --repeats.
 _OWN_OPTIONS = {
     "evidence": ("targets", "samplers", "seeds"),
+    "gauntlet": ("targets", "samplers", "seeds"),
     "calibration": (),
     "resume": (),
     "fuzz": ("inputs",),
@@ -20,7 +21,8 @@ _OWN_OPTIONS = {
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Give the parser the benchmarks' options."""
-    names = ["training-step", "baseline-step", "bnn-step", "evidence", "scaling", "calibration", "resume", "fuzz"]
+    steps, others = ("training-step", "baseline-step", "bnn-step"), ("scaling", "calibration", "resume", "fuzz")
+    names = [*steps, "evidence", "gauntlet", *others]
     parser.add_argument("benchmark", choices=names, help="what to measure")
     parser.add_argument("--preset", choices=["full", "smoke"], default="full", help="how much (default: %(default)s)")
     parser.add_argument(
@@ -28,7 +30,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     inputs_help = "of fuzz: malformed inputs, which --seed decides (default: 10,000, smoke 200)"
     parser.add_argument("--inputs", type=inputs.whole(1), metavar="N", help=inputs_help, **_UNSET)
-    group = parser.add_argument_group("options of evidence, whose --out may be a folder to go on in")
+    group = parser.add_argument_group("options of evidence and gauntlet, whose --out may be a folder to go on in")
     group.add_argument("--targets", type=inputs.names, metavar="LIST", help="with commas between them", **_UNSET)
     group.add_argument(
         "--samplers", type=inputs.names, metavar="LIST", help="exact, scouted, zero, blackjax, nuts", **_UNSET
@@ -44,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
     for name in ("repeats", "inputs", "targets", "samplers", "seeds"):
         if name in args and name not in own:
             raise inputs.MisuseError(f"--{name} does not apply to {args.benchmark}; leave it out")
-    if args.benchmark == "evidence":
+    if args.benchmark in ("evidence", "gauntlet"):
         return _evidence(args)
     benchmark: Any = {
         "training-step": training_step,
@@ -73,10 +75,11 @@ def _evidence(args: argparse.Namespace) -> int:
     from pgps.benchmarks import evidence, evidence_page
 
     chosen = {name: getattr(args, name) for name in ("targets", "samplers", "seeds") if name in args}
-    folder = args.out or Path("runs") / "evidence" / args.preset
+    folder = args.out or Path("runs") / args.benchmark / args.preset
     with inputs.misuse({name: f"--{name}" for name in ("targets", "samplers", "seeds", "out")}):
         try:
-            cells = evidence.plan(args.preset, **chosen)
+            suite = evidence.GAUNTLET if args.benchmark == "gauntlet" else evidence.EVIDENCE
+            cells = evidence.plan(args.preset, **chosen, suite=suite)
         except (FileNotFoundError, ModuleNotFoundError) as error:
             raise inputs.MisuseError(str(error)) from None
         evidence.check_folder(folder, cells)

@@ -17,7 +17,7 @@ from pgps.methods.base import TRANSPORT, AbstractMethod, State, Trace
 from pgps.methods.pgps import PGPS
 from pgps.result import Result, Status
 from pgps.run import Options
-from pgps.scouting import differences
+from pgps.scouting import at_rest, differences, unrest
 from pgps.spread import Spread
 from pgps.weights import Weights
 
@@ -94,7 +94,7 @@ def _unravelled(structure: Structure, particles: Float[Array, "n dim"]) -> PyTre
 def _second_opinion(
     run: Run, weighed: Weighed | None, method: AbstractMethod, problem: Problem, key: Array, left: float
 ) -> tuple[list[str], Evaluations]:
-    """What a search for maxima of the density makes doubtful, and what it cost.
+    """What a search for maxima of the density and the balance of scores make doubtful, and what it cost.
 
     There is none if the method does not ask for it, or if it might take more evaluations than are left.
     """
@@ -114,11 +114,19 @@ def _second_opinion(
             float(weighed.log_evidence),
             float(weighed.log_evidence_error),
         )
+        doubts = differences(around) + ([] if around.has_edge else _unrest(run.state, weighed))
     except (Exception, KeyboardInterrupt) as error:
         # Whatever the density does where scouts look, the run is complete, and not to be lost.
         reason = (str(error).strip() or type(error).__name__).splitlines()[-1]
         return [f"there is no second opinion: the search for maxima ended by an error ({reason})"], Evaluations()
-    return differences(around), evaluations
+    return doubts, evaluations
+
+
+def _unrest(state: State, weighed: Weighed) -> list[str]:
+    """Whether the particles and the scores at t = 1 balance."""
+    population = state.population
+    arrays = (population.particles, population.score, weighed.log_weights, weighed.families)
+    return unrest(at_rest(*(np.asarray(array) for array in arrays)))
 
 
 def _plain_log_weights(state: State, status: Status) -> Array:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from pgps import targets
-from pgps.benchmarks import evidence, evidence_cases, evidence_page, peers
+from pgps.benchmarks import evidence, evidence_cases, evidence_page, gauntlet_cases, peers
 from pgps.cli import main
 from pgps.initial import Normal
 
@@ -57,6 +57,45 @@ def test_smoke_and_going_on(tmp_path, capsys):
 
     assert main([*argv, "--seeds", "5,6"]) == 2
     assert "differs in seeds" in capsys.readouterr().err
+
+
+def test_gauntlet_smoke(tmp_path, capsys):
+    out = tmp_path / "out"
+    argv = ["bench", "gauntlet", "--preset", "smoke", "--targets", "ring-2d", "--out", str(out)]
+    assert main(argv) == 0
+    record = json.loads((out / "result.json").read_text())
+    [cell] = record["summary"]["ring-2d"].values()
+    assert cell["seeds"] == cell["complete"] == 2
+    assert cell["rms"] < 1
+    assert "| ring-2d | exact |" in (out / "page.md").read_text()
+    assert "wrong in silence" in capsys.readouterr().out
+    assert main([*argv[:-4], "--targets", "funnel", *argv[-2:]]) == 2
+    assert "did you mean funnel-10d?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["ring-2d", "banana-2d", "ridge-2d", "widths-2d"])
+def test_truths_of_the_gauntlet_on_a_grid(name):
+    target, _ = gauntlet_cases.CASES[name].build(0)
+    axes = np.linspace(-12, 14, 5201), np.linspace(-8, 12 if name != "banana-2d" else 180, 4001)
+    grid = gauntlet_cases._log_sum(target, *axes)
+    assert evidence_cases.true_log_evidence(target) == pytest.approx(grid, abs=2e-3)
+
+
+def test_truths_of_the_gauntlet_by_importance_sampling():
+    """Wider Gaussians around the maximum as proposals give Z within 4 standard errors."""
+    for name, spread in (("poisson-10d", 1.3), ("logistic-50d", 1.1)):
+        target, _ = gauntlet_cases.CASES[name].build(0)
+        mode = jnp.zeros(target.dim)
+        for _ in range(30):
+            mode = mode - jnp.linalg.solve(jax.hessian(target)(mode), jax.grad(target)(mode))
+        root = spread * np.linalg.cholesky(np.linalg.inv(-np.asarray(jax.hessian(target)(mode), float)))
+        z = np.random.default_rng(0).normal(size=(100_000, target.dim))
+        values = np.asarray(jax.vmap(target)(jnp.asarray(mode + z @ root.T)), float)
+        ratios = values + 0.5 * np.sum(z**2 + np.log(2 * np.pi), axis=1) + np.linalg.slogdet(root)[1]
+        shifted = np.exp(ratios - evidence_cases.true_log_evidence(target))
+        error = np.std(shifted) / np.sqrt(len(shifted))
+        assert error < 0.03
+        assert abs(np.mean(shifted) - 1) < 4 * error
 
 
 @pytest.mark.parametrize(
@@ -130,6 +169,8 @@ def test_summary():
     assert found["coverage"] == 0.5
     assert found["gradients"] == 200
     assert found["warned"] == 1
+    assert found["silent"] == 1
+    assert evidence_page.summarise([row(-3.0, 1.5), row(0.2, 0.1), row(0.2, 0.05), row(0.2), row(None)])["silent"] == 2
     assert evidence_page.summarise([row(None)])["rms"] is None
     assert evidence_page.summarise([row(0.5)])["rms_standard_error"] is None
 

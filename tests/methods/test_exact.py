@@ -304,3 +304,13 @@ def test_fresh_particles_of_many_runs_are_of_the_density_of_each():
         fresh = result.draw(keys[2], 400)
         moments = metrics.moments(fresh.particles, fresh.log_weights)
         assert abs(moments.mean[0] - (1 - 2 * share)) < 5 * moments.mean_error[0]
+
+
+@pytest.mark.parametrize(("num_moves", "covered", "doubted"), [(20, 0.3, True), (20, 0.38, False), (5, 0.3, False)])
+def test_moves_that_missed_their_aim_at_their_largest_number_are_doubted(num_moves, covered, doubted):
+    """The aim is 0.4; below 0.25 they are doubted at any number."""
+    calm = {"width_spread": 1, "disagreement": 1, "dt": 0.5, "acceptance": 0.8, "pareto_k": 0, "num_ancestors": 500}
+    last = calm | {"t": 1, "converged": True, "faults": 0, "covered": covered, "adjustment_steps": num_moves}
+    trace = {name: np.array([value]) for name, value in last.items()}
+    found = pgps.exact().doubts(trace)
+    assert [doubt.startswith("the last moves covered") for doubt in found] == [True] * doubted

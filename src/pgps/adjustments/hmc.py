@@ -39,20 +39,23 @@ def hmc_step(
     num_leapfrog: Int[Array, ""] | int,
     evaluate: Evaluate,
     log_ratio: Callable[[Float[Array, "n dim"]], Float[Array, " n"]] | None = None,
+    widths: Widths | None = None,
 ) -> Move:
     """One move of every particle, which costs `num_leapfrog` gradient calls each.
 
     Particles and coordinates may have step sizes of their own. If these were drawn, `log_ratio` tells of a proposal by
-    how much the logarithm of their density is larger there.
+    how much the logarithm of their density is larger there. Momenta are those along the axes of `widths`, if it is
+    given, and else along the coordinates.
     """
     key_momentum, key_accept = jax.random.split(key)
     momentum = draw_noise(key_momentum, population.particles)
+    along, combine = (lambda v: v, lambda v: v) if widths is None else (widths.along, widths.combine)
 
     def leapfrog(_: Int[Array, ""], carry: tuple[Population, Array]) -> tuple[Population, Array]:
         population, momentum = carry
-        half = momentum + 0.5 * step_size * population.score
-        population = evaluate(population.particles + step_size * half)
-        return population, half + 0.5 * step_size * population.score
+        half = momentum + 0.5 * along(step_size * population.score)
+        population = evaluate(population.particles + step_size * combine(half))
+        return population, half + 0.5 * along(step_size * population.score)
 
     def energy(population: Population, momentum: Float[Array, "n dim"]) -> Float[Array, " n"]:
         return 0.5 * jnp.sum(momentum**2, axis=-1) - population.logdensity
@@ -79,7 +82,8 @@ class HMC(AbstractAdjustment):
         mixing: The mean squared distance that moves should cover, as a share of that between independent particles:
             the number of moves is adapted to it. None keeps the number.
         max_steps: The largest number of moves, where it is adapted.
-        local: Whether the local width may vary from place to place, where the scores tell so, as in a funnel.
+        local: Whether the local width may vary from place to place, as in a funnel, and be that along other directions
+            than the coordinates', as in a correlated density, where the scores tell so.
     """
 
     step_size: float = 0.2
@@ -148,6 +152,6 @@ class HMC(AbstractAdjustment):
                 return hmc_step(key_move, population, lengths * widths.base, num_leapfrog, evaluate)
             drawn = widths.draw(jax.random.fold_in(key, 0), start)
             log_ratio = partial(widths.log_ratio, drawn, start)
-            return hmc_step(key_move, population, lengths * widths.at(drawn), num_leapfrog, evaluate, log_ratio)
+            return hmc_step(key_move, population, lengths * widths.at(drawn), num_leapfrog, evaluate, log_ratio, widths)
 
         return kernel

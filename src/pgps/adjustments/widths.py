@@ -9,6 +9,10 @@ A step size that is a function of x would not be reversible. So a move draws zet
 widths at zeta from its beginning to its end, and Metropolis's rule counts the density of zeta at both of them:
 
     ln q(zeta | x') - ln q(zeta | x),        q(zeta | x) = N(zeta; z(x), tau^2).
+
+Where coordinates hang together, the density is narrow across and wide along directions that are not theirs. The scores
+tell that, too: in units of the widths their covariance is about the inverse of the density's around a particle, however
+far apart modes are. With its eigenvectors v_k and eigenvalues lambda_k, steps are longer by lambda_k^(-1/2) along v_k.
 """
 
 import math
@@ -37,6 +41,11 @@ _CHANCE = 12.0
 _FARTHEST = 4.0
 # Middle and spread of a coordinate are those of so many particles.
 _SORTED = 256
+# Directions other than the coordinates' are sought in so many dimensions at most, with so many particles for each, and
+# taken if along one of them the density is narrower or wider, squared, by this many times what chance could do.
+_MOST_DIMENSIONS = 128
+_LEAST_PARTICLES = 4
+_CLEARLY = 2.0
 
 
 class Widths(NamedTuple):
@@ -47,6 +56,20 @@ class Widths(NamedTuple):
     scale: Float[Array, " dim"]
     directions: Float[Array, "dim rank"]
     slopes: Float[Array, "rank dim"]
+    axes: Float[Array, "dim dim"] | None = None
+    """In units of the widths: orthogonal directions as columns, each as long as the density is wide; None is none."""
+
+    def along(self, scaled: Float[Array, "n dim"]) -> Float[Array, "n dim"]:
+        """Products of vectors in units of the widths with each of the axes."""
+        return scaled if self.axes is None else scaled @ self.axes
+
+    def combine(self, lengths: Float[Array, "n dim"]) -> Float[Array, "n dim"]:
+        """Vectors in units of the widths that go so far along each of the axes."""
+        return lengths if self.axes is None else lengths @ self.axes.T
+
+    def lengths(self, scaled: Float[Array, "n dim"]) -> Float[Array, "n dim"]:
+        """How far vectors in units of the widths go along each of the axes: undoes `combine`."""
+        return scaled if self.axes is None else self.along(scaled) / jnp.sum(self.axes**2, axis=0)
 
     def places(self, particles: Float[Array, "n dim"]) -> Float[Array, "n rank"]:
         """z(x)."""
@@ -104,7 +127,8 @@ def local_widths(key: Array, population: Population) -> Widths:
         left = left + 2 * (standard @ direction)[:, None] * slopes
     directions, slopes = (jnp.stack(parts) for parts in zip(*functions, strict=True))
     widths = unit._replace(directions=directions.T, slopes=slopes)
-    return widths._replace(base=_base(population, widths))
+    widths = widths._replace(base=_base(population, widths))
+    return widths._replace(axes=_axes(population, widths))
 
 
 def _middle_and_spread(values: Float[Array, "n k"]) -> tuple[Float[Array, " k"], Float[Array, " k"]]:
@@ -159,9 +183,32 @@ def _base(population: Population, widths: Widths) -> Float[Array, " dim"]:
     return jnp.minimum(base, jnp.where(spread > 0, spread, base))
 
 
+def _axes(population: Population, widths: Widths) -> Float[Array, "dim dim"] | None:
+    """The axes of the density around an average particle, or the coordinates' where these will do."""
+    num, dim = population.particles.shape
+    if not 1 < dim <= min(_MOST_DIMENSIONS, num // _LEAST_PARTICLES):
+        return None
+    units = widths.at(widths.places(population.particles))
+    scores = jnp.clip(units * population.score, -_FARTHEST, _FARTHEST)
+    sizes = jnp.sqrt(jnp.mean(scores**2, axis=0))
+    scores = scores / jnp.where(sizes > 0, sizes, 1.0)
+    # A coordinate without any slope hangs together with no other.
+    correlation = scores.T @ scores / num + jnp.diag(jnp.where(sizes > 0, 0.0, 1.0))
+    independent = jnp.eye(dim, dtype=scores.dtype)
+    values, vectors = jnp.linalg.eigh(jnp.where(jnp.isfinite(correlation), correlation, independent))
+    values = jnp.maximum(values, 1e-7)
+    # Eigenvalues of independent coordinates lie between the squares of 1 -+ sqrt(dim / num).
+    chance = (1 + math.sqrt(dim / num)) ** 2
+    clear = jnp.maximum(values[-1], 1 / values[0]) > _CLEARLY * chance
+    spread = jnp.std((population.particles - widths.center) / units @ vectors, axis=0)
+    # As in `_base`: where the density is flat, the particles' spread is the limit.
+    lengths = jnp.minimum(1 / jnp.sqrt(values), jnp.maximum(spread, 1.0))
+    return jnp.where(clear, vectors * lengths, independent)
+
+
 def distance_covered(before: Population, after: Population, widths: Widths) -> Scalar:
     """The mean squared distance of the moves, as a share of that between independent particles of the local width."""
-    steps = (after.particles - before.particles) / widths.at(widths.places(before.particles))
+    steps = widths.lengths((after.particles - before.particles) / widths.at(widths.places(before.particles)))
     # Independent draws of variance 1 are 2 apart, squared; a particle that has left a narrow place counts as one.
     return 0.5 * jnp.mean(jnp.minimum(steps**2, _FARTHEST**2))
 
@@ -170,14 +217,18 @@ def width_spread(population: Population, widths: Widths) -> Scalar:
     """By what factor the density's width varies between particles that should have the same: 1 for a Gaussian.
 
     In units of its width the squared score of a particle in a Gaussian is chi-squared with D degrees of freedom.
-    Compared are the 5% and 95% quantiles.
+    Compared are the 50% and 95% quantiles, whose ratio is the square of such a factor if widths are spread evenly about
+    their median. Small scores tell less, since they may have one direction alone, as around a ring: their 5% quantile
+    is compared with that of one degree of freedom.
     """
     dim = population.particles.shape[1]
-    sizes = jnp.sum((widths.at(widths.places(population.particles)) * population.score) ** 2, axis=1)
-    low, high = quantiles(sizes, np.array([0.05, 0.95]))
-    usual = 2 * special.gammaincinv(dim / 2, np.array([0.05, 0.95]))
-    ratio = high / jnp.maximum(low, jnp.finfo(sizes.dtype).tiny) * (usual[0] / usual[1])
-    return jnp.sqrt(jnp.maximum(ratio, 1.0))
+    scores = widths.along(widths.at(widths.places(population.particles)) * population.score)
+    levels = np.array([0.05, 0.5, 0.95])
+    low, middle, high = jnp.maximum(quantiles(jnp.sum(scores**2, axis=1), levels), jnp.finfo(scores.dtype).tiny)
+    usual, of_one = (2 * special.gammaincinv(degrees / 2, levels) for degrees in (dim, 1))
+    upper = high / middle * (usual[1] / usual[2])
+    whole = jnp.sqrt(high / low * (of_one[0] / of_one[2]))
+    return jnp.maximum(jnp.maximum(upper, whole), 1.0)
 
 
 def places_covered(before: Population, after: Population, widths: Widths) -> Scalar:

@@ -1,5 +1,7 @@
 """`pgps bench evidence`: the log evidence of known targets by this library and by BlackJAX, its error bar, its cost.
 
+`pgps bench gauntlet` is the same with the default sampler on targets of all shapes.
+
 A cell is one sampler on one target, for all seeds. It is kept in `cells/` when it is complete, so that the same command
 goes on after an interruption. A seed has the same key, and where targets are random the same target, for all samplers.
 """
@@ -21,7 +23,7 @@ import numpy as np
 from jaxtyping import Array
 
 from pgps import adjustments, fields, methods, recipes, storage
-from pgps.benchmarks import evidence_page, peers
+from pgps.benchmarks import evidence_page, gauntlet_cases, peers
 from pgps.benchmarks.evidence_cases import CASES, AnyTarget, Case, Outcome, true_log_evidence
 from pgps.benchmarks.timing import environment, write
 from pgps.density import Evaluations, Problem
@@ -114,11 +116,31 @@ PRESETS = {
 }
 
 
+class Suite(NamedTuple):
+    """Cases that are measured together, and how."""
+
+    cases: Mapping[str, Case]
+    samplers: tuple[str, ...]
+    presets: Mapping[str, Preset]
+
+
+EVIDENCE = Suite(CASES, tuple(SAMPLERS), PRESETS)
+GAUNTLET = Suite(
+    gauntlet_cases.CASES,
+    ("exact",),
+    {
+        "full": Preset(tuple(range(8)), tuple(gauntlet_cases.CASES), SAMPLERS, None),
+        "smoke": Preset((0, 1), ("ring-2d", "box-4d"), _SMALL, 60),
+    },
+)
+
+
 class Cell(NamedTuple):
     """One sampler on one target; `settings` decide what is computed, and a cell is kept only if they agree."""
 
     target: str
     sampler: str
+    case: Case
     settings: dict[str, Any]
     run: Callable[[], list[dict[str, Any]]]
 
@@ -133,27 +155,29 @@ def plan(
     targets: Sequence[str] | None = None,
     samplers: Sequence[str] | None = None,
     seeds: Sequence[int] | None = None,
+    suite: Suite = EVIDENCE,
 ) -> list[Cell]:
     """The cells to measure; NUTS, which gives no evidence, where something else is checked; scouts in few dimensions.
 
     Args:
-        preset: A name in `PRESETS`.
-        targets: Names in `CASES`; None takes the preset's.
-        samplers: Names in `SAMPLERS`; None takes all.
+        preset: The name of one of the suite's presets.
+        targets: Names of its cases; None takes the preset's.
+        samplers: Names in `SAMPLERS`; None takes the suite's.
         seeds: The seeds; None takes the preset's.
+        suite: The cases to choose from.
     """
-    chosen = PRESETS[preset]
-    targets = _known("targets", chosen.targets if targets is None else targets, CASES)
-    samplers = _known("samplers", tuple(SAMPLERS) if samplers is None else samplers, SAMPLERS)
+    chosen = suite.presets[preset]
+    targets = _known("targets", chosen.targets if targets is None else targets, suite.cases)
+    samplers = _known("samplers", suite.samplers if samplers is None else samplers, SAMPLERS)
     seeds = chosen.seeds if seeds is None else tuple(seeds)
     check_seeds(seeds)
     if {"blackjax", "nuts"} & set(samplers):
         peers.check_installed()
     return [
-        _cell(target, sampler, chosen, seeds)
+        _cell(target, suite.cases[target], sampler, chosen, seeds)
         for target in targets
         for sampler in samplers
-        if _applies(sampler, CASES[target])
+        if _applies(sampler, suite.cases[target])
     ]
 
 
@@ -192,13 +216,15 @@ def run(out: Path, quiet: bool, cells: Sequence[Cell], command: str) -> dict[str
         found = known or cell.run()
         if known is None:
             _write(out / cell.file, json.dumps({"settings": cell.settings, "rows": found}, indent=2) + "\n")
+            # Programs are not used again; some dozens of targets would exhaust the process's memory maps.
+            jax.clear_caches()
         rows[cell.file.stem] = found
         summary.setdefault(cell.target, {})[cell.sampler] = evidence_page.summarise(found)
     record = {
         "command": command,
         "summary": summary,
         "relative_cost": {target: evidence_page.relative_cost(row) for target, row in summary.items()},
-        "truth": {target: {check.name: check.truth for check in CASES[target].checks} for target in summary},
+        "truth": {cell.target: {check.name: check.truth for check in cell.case.checks} for cell in cells},
         "cells": {cell.file.stem: {"settings": cell.settings, "rows": rows[cell.file.stem]} for cell in cells},
         **environment(blackjax=_blackjax_version()),
     }
@@ -207,8 +233,8 @@ def run(out: Path, quiet: bool, cells: Sequence[Cell], command: str) -> dict[str
     return record
 
 
-def _cell(target: str, sampler: str, preset: Preset, seeds: Sequence[int]) -> Cell:
-    case, method = CASES[target], preset.samplers[sampler]
+def _cell(target: str, case: Case, sampler: str, preset: Preset, seeds: Sequence[int]) -> Cell:
+    method = preset.samplers[sampler]
     seeds = seeds[: case.most_seeds]
     num_particles = preset.num_particles or case.num_particles
 
@@ -226,7 +252,7 @@ def _cell(target: str, sampler: str, preset: Preset, seeds: Sequence[int]) -> Ce
         "versions": environment()["versions"],
     }
     # As it comes back from a file: tuples are lists there.
-    return Cell(target, sampler, json.loads(json.dumps(settings)), run)
+    return Cell(target, sampler, case, json.loads(json.dumps(settings)), run)
 
 
 def _row(case: Case, seed: int, outcome: Outcome) -> dict[str, Any]:

@@ -1,8 +1,10 @@
-"""What `pgps bench evidence` shows: each cell's figures, the cost relative to tempered SMC, and the page of both.
+"""What `pgps bench evidence` and `pgps bench gauntlet` show: each cell's figures, relative costs, and the page of both.
 
 For errors e_i = ln Z_i - ln Z over n seeds,
 
     RMS = sqrt(mean e^2),    its standard error = sd(e^2) / (2 RMS sqrt(n)).
+
+A run is wrong in silence if it warns of nothing, though its error is above 0.3 or above three reported errors.
 
 Variance falls as 1 / gradients, so a sampler needs (RMS / RMS')^2 G / G' of the gradients of another for the same RMS.
 """
@@ -13,6 +15,9 @@ from typing import Any
 import numpy as np
 
 Row = Mapping[str, Any]
+# What nobody would call right: an error above this, or above so many reported ones.
+_LARGEST_ERROR = 0.3
+_LARGEST_RATIO = 3.0
 _HEAD = (
     "target",
     "sampler",
@@ -25,6 +30,7 @@ _HEAD = (
     "value calls",
     "seconds",
     "warned",
+    "wrong in silence",
     "seeds",
 )
 _COST_HEAD = (
@@ -60,8 +66,14 @@ def summarise(rows: Sequence[Row]) -> dict[str, Any]:
         "values": float(np.mean([row["values"] for row in rows])),
         "seconds": float(np.median([row["seconds"] for row in rows])),
         "warned": sum(bool(row["warnings"]) for row in rows),
+        "silent": sum(not row["warnings"] and _is_wrong(e, row) for e, row in zip(errors, found, strict=True)),
         "num_warnings": sum(len(row["warnings"]) for row in rows),
     }
+
+
+def _is_wrong(error: float, row: Row) -> bool:
+    bar = row["log_evidence_error"]
+    return bool(abs(error) > _LARGEST_ERROR or (bar is not None and abs(error) > _LARGEST_RATIO * bar))
 
 
 def relative_cost(samplers: Mapping[str, Any]) -> dict[str, float | None]:
@@ -101,7 +113,7 @@ def markdown(record: Mapping[str, Any]) -> str:
 
 def text_table(record: Mapping[str, Any]) -> str:
     """The columns that fit a terminal."""
-    shown = (0, 1, 2, 3, 5, 7, 9, 10)
+    shown = (0, 1, 2, 3, 5, 7, 9, 10, 11)
     rows = [[row[column] for column in shown] for row in (_HEAD, *_rows(record))]
     widths = [max(len(row[column]) for row in rows) for column in range(len(shown))]
     return "\n".join("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)) for row in rows)
@@ -127,6 +139,7 @@ def _rows(record: Mapping[str, Any]) -> list[tuple[str, ...]]:
                     f"{cell['values']:,.0f}",
                     f"{cell['seconds']:.3g}",
                     str(cell["warned"]),
+                    str(cell["silent"]),
                     str(cell["seeds"]) + (f", {missing} not complete" if missing else ""),
                 )
             )

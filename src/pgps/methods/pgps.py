@@ -29,6 +29,8 @@ from jaxtyping import Array, Float, PyTree, Scalar
 
 from pgps import _checks
 from pgps.adjustments.base import AbstractAdjustment
+from pgps.adjustments.hmc import HMC
+from pgps.adjustments.mala import MALA
 from pgps.adjustments.none import NoAdjustment
 from pgps.density import Evaluations, Population, Problem
 from pgps.fields.base import AbstractField
@@ -57,6 +59,8 @@ _WIDEST_SPREAD = 3.0
 _FARTHEST_APART = 4.0
 _LEAST_COVERED = 0.25
 _SHORTEST_STEP = 1e-6
+# Moves that were as many as they may be should have covered this share of what they were to cover.
+_LEAST_OF_AIM = 0.9
 
 
 class Memory(NamedTuple):
@@ -247,8 +251,8 @@ class PGPS(AbstractMethod):
         if weights is None:
             dt = self.stepper.time_step(t, flow.velocity, rates, jnp.zeros_like(rates))
             return leap_without_weights(state, flow, dt, path, problem, self._estimation_key(key))
-        steps = jax.vmap(self.stepper.time_step, in_axes=(None, 0, 0, 0))
-        dt = jnp.min(steps(t, *on_islands((flow.velocity, rates)), weights.on_islands))
+        islands = on_islands((flow.velocity, rates)) + (weights.on_islands,)
+        dt = jnp.min(jax.vmap(lambda *island: self.stepper.time_step(t, *island))(*islands))
         return WeightedLeap(path, self.field, params, problem).take(
             state, flow, rates, dt, state.memory.longest, state.memory.reach
         )
@@ -283,7 +287,7 @@ class PGPS(AbstractMethod):
         """Training that ended above its threshold."""
         missed = ~trace["converged"]
         if self.weighing is not None:
-            return weight_doubts(trace) + _path_doubts(trace)
+            return weight_doubts(trace) + _path_doubts(trace, self._least_covered(trace))
         if not missed.any():
             return []
         worst = np.argmax(np.where(missed, trace["loss"], -np.inf))
@@ -294,8 +298,16 @@ class PGPS(AbstractMethod):
             "give the trainer more steps, or take smaller ones along the path"
         ]
 
+    def _least_covered(self, trace: Trace) -> float:
+        """What the last moves must have covered: more, if they would have been more had they been allowed to."""
+        moves = self.adjustment
+        if not isinstance(moves, HMC | MALA) or moves.mixing is None or not len(trace["t"]):
+            return _LEAST_COVERED
+        is_limited = trace["adjustment_steps"][-1] >= moves.max_steps
+        return max(_LEAST_COVERED, _LEAST_OF_AIM * float(moves.mixing)) if is_limited else _LEAST_COVERED
 
-def _path_doubts(trace: Trace) -> list[str]:
+
+def _path_doubts(trace: Trace, least_covered: float) -> list[str]:
     """What in a weighted run's trace should be doubted, beyond what any weights show."""
     if not len(trace["t"]):
         return []
@@ -306,7 +318,7 @@ def _path_doubts(trace: Trace) -> list[str]:
             "step size can serve, so narrow or far-out parts may be missing and the evidence too low; write the model "
             "in other coordinates, or ask for more moves"
         )
-    if (covered := trace["covered"][-1]) < _LEAST_COVERED:
+    if (covered := trace["covered"][-1]) < least_covered:
         doubts.append(
             f"the last moves covered {covered:.0%} of the way between independent particles, or between narrow and "
             "wide parts of the density, so parts that are far away may be missing and the evidence too low; ask for "

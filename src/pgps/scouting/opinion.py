@@ -40,6 +40,8 @@ class Around(NamedTuple):
     integrated_errors: Float[np.ndarray, " k"]
     sampled: Float[np.ndarray, " k"]
     sampled_errors: Float[np.ndarray, " k"]
+    has_edge: bool = False
+    """Whether the density was 0 at any of the draws that the search began with."""
 
 
 class Scouting(eqx.Module):
@@ -114,7 +116,7 @@ class Scouting(eqx.Module):
                 rows.append((maxima.centers[k], np.mean(shares), error, sampled.mean, sampled.mean_error))
         evaluations = Evaluations(maxima.num_values + len(maxima.centers) * self.num_integrated, maxima.num_gradients)
         columns = [np.asarray(column) for column in zip(*rows, strict=True)] if rows else [np.zeros(0)] * 5
-        return Around(*columns), evaluations
+        return Around(*columns, has_edge=maxima.has_edge), evaluations
 
 
 def differences(around: Around) -> list[str]:

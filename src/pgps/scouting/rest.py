@@ -1,0 +1,112 @@
+"""Whether weighted particles are at rest: Stein's identity, which scores alone can check.
+
+Under a density p whose score is s, every smooth vector field phi that does not grow too fast has
+
+    E[g] = 0,    g(x) = s(x) . phi(x) + div phi(x).
+
+Particles that still drift, into the arms of a banana or the neck of a funnel, break it for fields that point there. As
+fields serve the quadratic ones, damped far out so that the identity holds under any tails: with coordinates u in
+standard deviations from the mean,
+
+    phi(u) = w(u) (c + B u + u'A u),    w(u) = (1 + |u|^2 / 16 D)^(-1).
+
+One half of the particles finds the field with the largest ratio mean(g)^2 / mean(g^2), by ridge regression of 1 on g;
+the other half has its mean, whose standard error knows of families. The square of mean(g) / sd(g) is a lower bound of
+the chi-squared divergence of the particles' law from p (up to the noise): it tells how much there is to doubt, and
+the standard error how surely. Modes that are apart with wrong masses do not show, for g is the same in each of them. A
+density with an edge breaks the identity by itself.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from pgps.metrics.base import normalised_weights
+from pgps.metrics.moments import moments
+
+# The damping's reach, and the ridge as a share of the mean square of g.
+_REACH = 16.0
+_RIDGE = 1e-5
+# So many particles on each side are enough.
+_MOST = 500
+# What is doubted: ratios above this, by so many standard errors.
+_LARGEST_RATIO = 0.2
+_STANDARD_ERRORS = 5.0
+
+
+class Rest(NamedTuple):
+    """Mean(g) / sd(g) of the field that shows most, and in how many standard errors it is above 0."""
+
+    ratio: float
+    standard_errors: float
+
+
+def at_rest(
+    particles: Float[np.ndarray, "n dim"],
+    scores: Float[np.ndarray, "n dim"],
+    log_weights: Float[np.ndarray, " n"],
+    families: Int[np.ndarray, " n"],
+) -> Rest:
+    """Look at both halves with the field that the other one finds; halves must be independent, as islands are.
+
+    Args:
+        particles: The weighted sample.
+        scores: The gradient of the log-density at each particle.
+        log_weights: Their log-weights.
+        families: The first ancestor of each particle.
+    """
+    stride = -(-len(particles) // (2 * _MOST))
+    x, s, log_weights, families = (array[::stride] for array in (particles, scores, log_weights, families))
+    weights = normalised_weights(log_weights, len(x))
+    center = weights @ x.astype(float)
+    scale = np.sqrt(weights @ (x - center) ** 2)
+    used = scale > 0
+    u = (x - center)[:, used] / scale[used]
+    kernel = _stein_kernel(u, (s * scale)[:, used])
+    half = len(x) // 2
+    sides = slice(half), slice(half, None)
+    found = [_look(kernel, log_weights, families, sides[i], sides[1 - i]) for i in range(2)]
+    return Rest(*np.sum(found, axis=0) / (2, np.sqrt(2)))
+
+
+def unrest(rest: Rest) -> list[str]:
+    """What is doubtful, in words."""
+    if not (rest.ratio > _LARGEST_RATIO and rest.standard_errors > _STANDARD_ERRORS):
+        return []
+    return [
+        f"particles and density do not balance (Stein's identity is off by {rest.ratio:.2f} standard deviations, "
+        f"{rest.standard_errors:.0f} standard errors): if the density has no jumps, particles were still on their way "
+        "into parts of it, and the evidence is too low; ask for more moves, or write the model in other coordinates"
+    ]
+
+
+def _stein_kernel(u: Float[np.ndarray, "n dim"], scores: Float[np.ndarray, "n dim"]) -> Float[np.ndarray, "n n"]:
+    """Products of g between particles, summed over all damped quadratic fields: k0 of w(u) w(v) (1 + u.v / D)^2."""
+    dim = u.shape[1]
+    growth = 1 + np.sum(u**2, axis=1) / (_REACH * dim)
+    # The damping enters as if it were a factor of the density.
+    scores = scores - 2 * u / (_REACH * dim * growth[:, None])
+    products, radial = u @ u.T, np.sum(scores * u, axis=1)
+    base = 1 + products / dim
+    k0 = scores @ scores.T * base**2 + 2 / dim * (base * (radial[:, None] + radial + dim) + products / dim)
+    return k0 / (growth[:, None] * growth)
+
+
+def _look(
+    kernel: Float[np.ndarray, "n n"],
+    log_weights: Float[np.ndarray, " n"],
+    families: Int[np.ndarray, " n"],
+    finding: slice,
+    looking: slice,
+) -> tuple[float, float]:
+    """The ratio and its standard errors on one side, for the field that the other side finds."""
+    gram = kernel[finding, finding]
+    root = np.sqrt(normalised_weights(log_weights[finding], len(gram)))
+    gram = root[:, None] * gram * root
+    gram[np.diag_indices_from(gram)] += _RIDGE * np.trace(gram)
+    g = kernel[looking, finding] @ (root * np.linalg.solve(gram, root))
+    found = moments(g, log_weights[looking], families[looking])
+    if not found.sd > 0 or not found.mean_error > 0:
+        return 0.0, 0.0
+    return float(found.mean / found.sd), float(found.mean / found.mean_error)
