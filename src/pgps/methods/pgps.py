@@ -251,7 +251,7 @@ class PGPS(AbstractMethod):
         if weights is None:
             dt = self.stepper.time_step(t, flow.velocity, rates, jnp.zeros_like(rates))
             return leap_without_weights(state, flow, dt, path, problem, self._estimation_key(key))
-        islands = on_islands((flow.velocity, rates)) + (weights.on_islands,)
+        islands = (*on_islands((flow.velocity, rates)), weights.on_islands)
         dt = jnp.min(jax.vmap(lambda *island: self.stepper.time_step(t, *island))(*islands))
         return WeightedLeap(path, self.field, params, problem).take(
             state, flow, rates, dt, state.memory.longest, state.memory.reach
