@@ -16,7 +16,7 @@ on the other: it cannot seem better than it is. The increment of a log-weight is
 
     ln w <- ln w + ln p_{t+dt}(x + dt phi(x)) + ln |det(I + dt grad phi(x))| - ln p_t(x).
 
-Both islands estimate the evidence; each counts by its precision, and if they do not agree, the run is in doubt.
+Both islands estimate the evidence, and if they do not agree, the run is in doubt.
 """
 
 from typing import NamedTuple
