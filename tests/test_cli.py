@@ -396,12 +396,36 @@ def test_bench_hands_over_to_the_benchmark(capsys, monkeypatch):
     from pgps.benchmarks import training_step
 
     calls = []
-    monkeypatch.setattr(training_step, "run", lambda *args, **kwargs: calls.append((args, kwargs)) or {})
-    monkeypatch.setattr(training_step, "format_table", lambda _record: "the table")
+
+    def run(out: Path, *args, **kwargs) -> dict:
+        calls.append(((out, *args), kwargs))
+        out.mkdir(parents=True)
+        return {"versions": {"torch": None}}
+
+    monkeypatch.setattr(training_step, "run", run)
+    monkeypatch.setattr(training_step, "format_table", lambda _record: "a <table>")
     assert main(["bench", "training-step"]) == 0
     assert main(["bench", "training-step", "--quiet", "--out", "here", "--repeats", "2", "--preset", "smoke"]) == 0
-    assert capsys.readouterr().out == f"the table\n{Path('runs/bench-1/result.json')}\n{Path('here/result.json')}\n"
+    assert capsys.readouterr().out == f"a <table>\n{Path('runs/bench-1/report.html')}\n{Path('here/report.html')}\n"
+    page = Path("here/report.html").read_text()
+    assert "a &lt;table&gt;" in page
+    assert "pgps bench training-step --quiet --out here" in page
     assert calls == [
         ((Path("runs/bench-1"), False), {"preset": training_step.FULL}),
         ((Path("here"), True), {"preset": training_step.SMOKE, "repeats": 2}),
     ]
+
+
+@pytest.mark.usefixtures("folder")
+def test_bench_without_the_extra_for_reports_names_its_record(capsys, monkeypatch):
+    from pgps import reporting
+    from pgps.benchmarks import training_step
+
+    def missing() -> None:
+        raise ModuleNotFoundError("the report needs jinja2")
+
+    monkeypatch.setattr(training_step, "run", lambda *_args, **_kwargs: {})
+    monkeypatch.setattr(training_step, "format_table", lambda _record: "the table")
+    monkeypatch.setattr(reporting, "check_installed", missing)
+    assert main(["bench", "training-step", "--quiet", "--out", "here"]) == 0
+    assert capsys.readouterr().out == f"{Path('here/result.json')}\n"

@@ -65,9 +65,7 @@ def run(args: argparse.Namespace) -> int:
     folder = args.out or inputs.next_free("bench")
     with inputs.writing(folder):
         record = benchmark.run(folder, args.quiet, **chosen)
-    if not args.quiet:
-        print(benchmark.format_table(record))
-    print(folder / "result.json")
+        _tell(args, folder, benchmark.format_table(record), record)
     return 1 if record.get("failures") else 0
 
 
@@ -85,7 +83,20 @@ def _evidence(args: argparse.Namespace) -> int:
         evidence.check_folder(folder, cells)
     with inputs.writing(folder):
         record = evidence.run(folder, args.quiet, cells, args.asked)
-    if not args.quiet:
-        print(evidence_page.text_table(record))
-    print(folder / "result.json")
+        _tell(args, folder, evidence_page.text_table(record), record)
     return 0
+
+
+def _tell(args: argparse.Namespace, folder: Path, table: str, record: dict[str, Any]) -> None:
+    """Print the table and where it is kept: as a report, if the extra for it is there."""
+    from pgps import reporting
+    from pgps.benchmarks.page import write_report
+
+    if not args.quiet:
+        print(table)
+    try:
+        reporting.check_installed()
+    except ModuleNotFoundError:
+        print(folder / "result.json")
+        return
+    print(write_report(folder, args.benchmark, args.asked, table, record))

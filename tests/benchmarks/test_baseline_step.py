@@ -20,7 +20,7 @@ def test_smoke(tmp_path, capsys):
         assert row["floor"] > 0
     out = capsys.readouterr().out
     assert "ratio" in out
-    assert out.splitlines()[-1] == str(tmp_path / "out" / "result.json")
+    assert out.splitlines()[-1] == str(tmp_path / "out" / "report.html")
 
 
 def test_the_clock_counts_steps_and_takes_turns(monkeypatch):

@@ -23,7 +23,7 @@ def test_smoke(tmp_path, capsys):
         assert row["p_value"] > 1e-4
     # Of 16 a nominal 95% or more: fewer than 11 have a probability of 1e-4.
     assert record["evidence"]["covered"] >= 11 / 16
-    assert capsys.readouterr().out.splitlines()[-1] == str(out / "result.json")
+    assert capsys.readouterr().out.splitlines()[-1] == str(out / "report.html")
 
 
 def test_the_evidence_is_the_integral_of_the_joint_density():

@@ -53,7 +53,7 @@ def test_smoke_and_going_on(tmp_path, capsys):
     assert {path: path.stat().st_mtime_ns for path in (out / "cells").iterdir()} == before
     printed = capsys.readouterr().out
     assert printed.count("(done before)") == 5
-    assert printed.splitlines()[-1] == str(out / "result.json")
+    assert printed.splitlines()[-1] == str(out / "report.html")
 
     assert main([*argv, "--seeds", "5,6"]) == 2
     assert "differs in seeds" in capsys.readouterr().err

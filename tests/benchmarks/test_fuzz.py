@@ -36,7 +36,7 @@ def test_smoke(tmp_path, capsys):
     assert all(record["kinds"][kind].get("exit 2", 0) > 0 for kind in fuzz_inputs.KINDS)
     out = capsys.readouterr().out
     assert "0 failures" in out
-    assert out.splitlines()[-1] == str(tmp_path / "out" / "result.json")
+    assert out.splitlines()[-1] == str(tmp_path / "out" / "report.html")
 
 
 @pytest.mark.parametrize("command", fuzz_inputs.COMMANDS, ids=" ".join)

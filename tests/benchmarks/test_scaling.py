@@ -23,7 +23,7 @@ def test_smoke(tmp_path, capsys):
     assert memory["peak"] >= max(memory["mebibytes"]) > 50
     printed = capsys.readouterr().out
     assert "exponent" in printed
-    assert printed.splitlines()[-1] == str(out / "result.json")
+    assert printed.splitlines()[-1] == str(out / "report.html")
 
 
 def test_exponents_and_growth_are_those_of_what_was_measured():
