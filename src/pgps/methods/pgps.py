@@ -181,6 +181,7 @@ class PGPS(AbstractMethod):
                 "num_ancestors": weights.num_ancestors,
                 "disagreement": weights.disagreement,
                 "r2": training.r2,
+                "reach": leap.length / leap.dt,
             }
 
         population, memory, adjustment = self.adjustment.adjust(
@@ -198,7 +199,6 @@ class PGPS(AbstractMethod):
             "loss": training.loss,
             "training_steps": training.num_steps,
             "converged": training.converged,
-            "reach": leap.reach,
             "field_norm": jnp.mean(jnp.linalg.norm(flow.velocity, axis=-1)),
             "adjustment_steps": adjustment.num_steps,
             "acceptance": adjustment.acceptance,

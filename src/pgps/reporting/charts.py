@@ -55,6 +55,7 @@ _COLUMNS = {
     "disagreement": Column("islands apart, in standard errors", bound=4.0),
     "width_spread": Column("spread of local widths", bound=3.0),
     "covered": Column("distance covered by moves"),
+    "reach": Column("length of a step, as a share of dt"),
     "field_norm": Column("mean length of the field", logarithmic=True),
 }
 
