@@ -19,10 +19,9 @@ def langevin_step(
 
 def draw_noise(key: Array, particles: Float[Array, "n dim"]) -> Float[Array, "n dim"]:
     """Standard normal noise xi for every particle."""
-    # In one row: the same numbers as in many short ones, and several times as fast on a CPU.
-    noise = jax.random.normal(key, (particles.size,), particles.dtype).reshape(particles.shape)
-    # Drawn once: without the barrier XLA draws it again in every loop that reads the new particles.
-    return jax.lax.optimization_barrier(noise)
+    # In one row: the same numbers as in many short ones, several times as fast on a CPU, and drawn once: in many rows
+    # XLA would draw them again in every loop that reads the new particles.
+    return jax.random.normal(key, (particles.size,), particles.dtype).reshape(particles.shape)
 
 
 class Langevin(AbstractAdjustment):
