@@ -40,7 +40,7 @@ def metropolis(key: Array, population: Population, proposal: Population, log_rat
     # From outside the support every way back in is taken; to outside it, none.
     log_ratio = jnp.where(faulty | ~proposal.alive, -jnp.inf, jnp.where(population.alive, log_ratio, jnp.inf))
     probability = jnp.exp(jnp.minimum(log_ratio, 0.0))
-    # Drawn once: see draw_noise.
+    # Drawn once: without the barrier XLA draws it again in every loop that reads the choice.
     threshold = jax.lax.optimization_barrier(jax.random.uniform(key, probability.shape, probability.dtype))
     accepted = threshold < probability
     return Move(proposal.where(accepted, population), jnp.mean(probability), jnp.sum(faulty))
