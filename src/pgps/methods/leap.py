@@ -158,7 +158,8 @@ class WeightedLeap(eqx.Module):
         slopes = jax.vmap(_slope)(
             log_weights, *on_islands((change, jnp.sum(after.score * flow.velocity, axis=-1) + growth))
         )
-        better = reach - jnp.mean(slopes) / dt
+        # An island without a field has no slope.
+        better = reach - jnp.nanmean(slopes) / dt
         better = jnp.where(jnp.isfinite(better), better, reach)
         return Leap(clock, dt, length, after, change, last.num_tries + 1, wasteful, better)
 
