@@ -338,24 +338,15 @@ def log_scale(x: Array) -> Array:
 
 
 def nowhere_far_out(x: Array) -> Array:
-    return jnp.where(jnp.sum(x**2) < 250, gaussian_tails(x), -jnp.inf)
-
-
-def with_an_edge(x: Array) -> Array:
-    return jnp.where(x[0] > 0, gaussian_tails(x), -jnp.inf)
+    return jnp.where(jnp.sum(x**2) < 40, gaussian_tails(x), -jnp.inf)
 
 
 @pytest.mark.parametrize(
     ("logdensity", "chosen"),
-    [
-        (gaussian_tails, (0.9, 0.3)),
-        (log_scale, (0.0, 1.0)),
-        (nowhere_far_out, (0.9, 0.3)),
-        (with_an_edge, (0.0, 1.0)),
-    ],
-    ids=["gaussian-tails", "exponential", "bounded", "edge"],
+    [(gaussian_tails, (0.9, 0.3)), (log_scale, (0.0, 1.0)), (nowhere_far_out, (0.9, 0.3))],
+    ids=["gaussian-tails", "exponential", "bounded"],
 )
-def test_the_target_is_shrunk_unless_it_explodes_or_has_an_edge(logdensity: Callable, chosen: tuple[float, float]):
+def test_the_target_is_shrunk_unless_it_explodes_far_out(logdensity: Callable, chosen: tuple[float, float]):
     problem = Problem.of(logdensity, pgps.Normal(0.0, 2.0, shape=(2,)))
     particles = problem.draw(KEY, 500)
     choice = eqx.filter_jit(CautiousShrinkage(0.9, 0.3).choose)(particles, problem)

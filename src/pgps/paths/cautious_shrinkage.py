@@ -2,10 +2,8 @@
 
 A shrunk target is evaluated far out, at x / beta. One with Gaussian tails changes 1 / beta^2 times as fast there, which
 short steps can follow. One that grows exponentially, as a model with a logarithmic scale does, explodes. So before the
-first step the spread of d/dt ln p_t over the particles is compared for both paths. The edge of a target, where its
-log-density falls to -inf, moves with t when shrunk, and each step costs the particles that it passes; so a target with
-one where particles are is not shrunk. Where the initial law is made to cover the target there is nothing to find beyond
-it, and the path is the geometric one.
+first step the spread of d/dt ln p_t over the particles is compared for both paths. Where the initial law is made to
+cover the target there is nothing to find beyond it, and the path is the geometric one.
 """
 
 import equinox as eqx
@@ -18,8 +16,6 @@ from pgps.paths.log_weighted_shrinkage import LogWeightedShrinkage
 
 # Shrinking is safe if the time derivative spreads by less than this many times 1 / beta^2.
 _LARGEST_GROWTH = 3.0
-# And if at least this share of the particles is inside the shrunk target's support.
-_LEAST_INSIDE = 0.9
 
 
 class CautiousShrinkage(LogWeightedShrinkage):
@@ -37,17 +33,17 @@ class CautiousShrinkage(LogWeightedShrinkage):
         geometric = self._with(jnp.zeros((), dtype), jnp.ones((), dtype))
         if problem.initial.covers:
             return geometric, Evaluations(values=0)
-        (spread, inside), (usual, _) = self._first_rates(particles, problem), geometric._first_rates(particles, problem)
+        growth = self._first_spread(particles, problem) / geometric._first_spread(particles, problem)
         # Not "if it grows too much", which nan would not do.
-        safe = (spread / usual * self.beta**2 <= _LARGEST_GROWTH) & (inside >= _LEAST_INSIDE)
+        safe = growth * self.beta**2 <= _LARGEST_GROWTH
         chosen = self._with(jnp.where(safe, self.alpha, geometric.alpha), jnp.where(safe, self.beta, geometric.beta))
         return chosen, Evaluations(values=2)
 
     def _with(self, alpha: Scalar, beta: Scalar) -> "CautiousShrinkage":
         return eqx.tree_at(lambda path: (path.alpha, path.beta), self, (alpha, beta))
 
-    def _first_rates(self, particles: Float[Array, "n dim"], problem: Problem) -> tuple[Scalar, Scalar]:
-        """The mean absolute deviation of the time derivative at t = 0 where it is finite, and for what share it is."""
+    def _first_spread(self, particles: Float[Array, "n dim"], problem: Problem) -> Scalar:
+        """The mean absolute deviation of the time derivative at t = 0, over particles where it is finite."""
         start, center = jnp.zeros((), particles.dtype), self._center(problem)
 
         def rate(x: Float[Array, " dim"]) -> Scalar:
@@ -60,7 +56,7 @@ class CautiousShrinkage(LogWeightedShrinkage):
         rates = problem.spread.map(rate, particles)
         finite = jnp.isfinite(rates)
         mean = jnp.mean(rates, where=finite)
-        return jnp.mean(jnp.abs(rates - mean), where=finite), jnp.mean(finite)
+        return jnp.mean(jnp.abs(rates - mean), where=finite)
 
     def told(self) -> dict[str, Scalar]:
         """Which path it became."""
