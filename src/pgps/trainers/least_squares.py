@@ -116,8 +116,7 @@ class LeastSquares(AbstractTrainer):
         log_weights: Float[Array, " n"],
     ) -> tuple[LinearParameters, Scalar, Scalar]:
         """The coefficients, the held-out R^2 that chose them, and the share that a long step would leave effective."""
-        # Without the barrier XLA takes the placing of basis functions into the loop over particles.
-        params = jax.lax.optimization_barrier(field.observe(params, population))
+        params = field.observe(params, population)
         rows, sizes = _rows(field, params, population, log_weights)
         cut = 2 * len(rows.rates) // 3
         held_out = rows.part(slice(cut, None)).normalised()
