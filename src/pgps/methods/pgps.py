@@ -24,17 +24,15 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float, PyTree, Scalar
 
 from pgps import _checks
 from pgps.adjustments.base import AbstractAdjustment
-from pgps.adjustments.hmc import HMC
-from pgps.adjustments.mala import MALA
 from pgps.adjustments.none import NoAdjustment
 from pgps.density import Evaluations, Population, Problem
 from pgps.fields.base import AbstractField
 from pgps.methods.base import TRANSPORT, AbstractMethod, Row, State, Trace, estimation_key
+from pgps.methods.doubts import path_doubts, training_doubts
 from pgps.methods.leap import (
     ISLANDS,
     Flow,
@@ -53,14 +51,6 @@ from pgps.steppers.base import AbstractStepper, Clock
 from pgps.trainers.base import AbstractTrainer, Training
 from pgps.trainers.residual import evaluate_field, residual
 from pgps.weights import Weighing, Weights, pareto_k
-
-# What makes a run doubtful: such a spread of local widths, islands so far apart, moves and steps as short as this.
-_WIDEST_SPREAD = 3.0
-_FARTHEST_APART = 4.0
-_LEAST_COVERED = 0.25
-_SHORTEST_STEP = 1e-6
-# Moves that were as many as they may be should have covered this share of what they were to cover.
-_LEAST_OF_AIM = 0.9
 
 
 class Memory(NamedTuple):
@@ -284,58 +274,10 @@ class PGPS(AbstractMethod):
         return population, weights, Evaluations(gradients=1) + evaluations
 
     def doubts(self, trace: Trace) -> list[str]:
-        """Training that ended above its threshold."""
-        missed = ~trace["converged"]
-        if self.weighing is not None:
-            return weight_doubts(trace) + _path_doubts(trace, self._least_covered(trace))
-        if not missed.any():
-            return []
-        worst = np.argmax(np.where(missed, trace["loss"], -np.inf))
-        started = trace["t"][worst] - trace["dt"][worst]
-        return [
-            f"training ended above its threshold at {missed.sum()} of {len(missed)} steps (worst: a loss of "
-            f"{trace['loss'][worst]:.3g} at t = {started:.3g}), so the particles may lag behind the path; "
-            "give the trainer more steps, or take smaller ones along the path"
-        ]
-
-    def _least_covered(self, trace: Trace) -> float:
-        """What the last moves must have covered: more, if they would have been more had they been allowed to."""
-        moves = self.adjustment
-        if not isinstance(moves, HMC | MALA) or moves.mixing is None or not len(trace["t"]):
-            return _LEAST_COVERED
-        is_limited = trace["adjustment_steps"][-1] >= moves.max_steps
-        return max(_LEAST_COVERED, _LEAST_OF_AIM * float(moves.mixing)) if is_limited else _LEAST_COVERED
-
-
-def _path_doubts(trace: Trace, least_covered: float) -> list[str]:
-    """What in a weighted run's trace should be doubted, beyond what any weights show."""
-    if not len(trace["t"]):
-        return []
-    doubts = []
-    if (spread := trace["width_spread"][-1]) > _WIDEST_SPREAD:
-        doubts.append(
-            f"the density is {spread:.0f} times as wide around some particles as around others, more than moves of one "
-            "step size can serve, so narrow or far-out parts may be missing and the evidence too low; write the model "
-            "in other coordinates, or ask for more moves"
-        )
-    if (covered := trace["covered"][-1]) < least_covered:
-        doubts.append(
-            f"the last moves covered {covered:.0%} of the way between independent particles, or between narrow and "
-            "wide parts of the density, so parts that are far away may be missing and the evidence too low; ask for "
-            "more moves"
-        )
-    if (apart := trace["disagreement"][-1]) > _FARTHEST_APART:
-        doubts.append(
-            f"the two islands are {apart:.1f} standard errors apart in the log evidence, so a part of the target is "
-            "missing on one of them; take more particles"
-        )
-    shortest = int(np.argmin(trace["dt"]))
-    if trace["dt"][shortest] < _SHORTEST_STEP and trace["t"][shortest] < 1:
-        doubts.append(
-            f"time steps fell to {trace['dt'][shortest]:.1g} at t = {trace['t'][shortest]:.3g}: there the initial law "
-            "and the target hardly overlap; start from a law that covers the target"
-        )
-    return doubts
+        """Training that ended above its threshold or, with weights, what these and the moves leave open."""
+        if self.weighing is None:
+            return training_doubts(trace)
+        return weight_doubts(trace) + path_doubts(trace, self.adjustment)
 
 
 def _check_islands(num_particles: int) -> None:

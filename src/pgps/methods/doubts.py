@@ -1,0 +1,69 @@
+"""What in the trace of a PGPS run should make its user wary, one sentence each."""
+
+import numpy as np
+
+from pgps.adjustments.base import AbstractAdjustment
+from pgps.adjustments.hmc import HMC
+from pgps.adjustments.mala import MALA
+from pgps.methods.base import Trace
+
+# What makes a run doubtful: such a spread of local widths, islands so far apart, moves and steps as short as this.
+_WIDEST_SPREAD = 3.0
+_FARTHEST_APART = 4.0
+_LEAST_COVERED = 0.25
+_SHORTEST_STEP = 1e-6
+# Moves that were as many as they may be should have covered this share of what they were to cover.
+_LEAST_OF_AIM = 0.9
+
+
+def training_doubts(trace: Trace) -> list[str]:
+    """Training that ended above its threshold."""
+    missed = ~trace["converged"]
+    if not missed.any():
+        return []
+    worst = np.argmax(np.where(missed, trace["loss"], -np.inf))
+    started = trace["t"][worst] - trace["dt"][worst]
+    return [
+        f"training ended above its threshold at {missed.sum()} of {len(missed)} steps (worst: a loss of "
+        f"{trace['loss'][worst]:.3g} at t = {started:.3g}), so the particles may lag behind the path; "
+        "give the trainer more steps, or take smaller ones along the path"
+    ]
+
+
+def path_doubts(trace: Trace, moves: AbstractAdjustment) -> list[str]:
+    """What in a weighted run's trace should be doubted, beyond what any weights show."""
+    if not len(trace["t"]):
+        return []
+    doubts = []
+    if (spread := trace["width_spread"][-1]) > _WIDEST_SPREAD:
+        doubts.append(
+            f"the density is {spread:.0f} times as wide around some particles as around others, more than moves of one "
+            "step size can serve, so narrow or far-out parts may be missing and the evidence too low; write the model "
+            "in other coordinates, or ask for more moves"
+        )
+    if (covered := trace["covered"][-1]) < _least_covered(trace, moves):
+        doubts.append(
+            f"the last moves covered {covered:.0%} of the way between independent particles, or between narrow and "
+            "wide parts of the density, so parts that are far away may be missing and the evidence too low; ask for "
+            "more moves"
+        )
+    if (apart := trace["disagreement"][-1]) > _FARTHEST_APART:
+        doubts.append(
+            f"the two islands are {apart:.1f} standard errors apart in the log evidence, so a part of the target is "
+            "missing on one of them; take more particles"
+        )
+    shortest = int(np.argmin(trace["dt"]))
+    if trace["dt"][shortest] < _SHORTEST_STEP and trace["t"][shortest] < 1:
+        doubts.append(
+            f"time steps fell to {trace['dt'][shortest]:.1g} at t = {trace['t'][shortest]:.3g}: there the initial law "
+            "and the target hardly overlap; start from a law that covers the target"
+        )
+    return doubts
+
+
+def _least_covered(trace: Trace, moves: AbstractAdjustment) -> float:
+    """What the last moves must have covered: more, if they would have been more had they been allowed to."""
+    if not isinstance(moves, HMC | MALA) or moves.mixing is None:
+        return _LEAST_COVERED
+    is_limited = trace["adjustment_steps"][-1] >= moves.max_steps
+    return max(_LEAST_COVERED, _LEAST_OF_AIM * float(moves.mixing)) if is_limited else _LEAST_COVERED
