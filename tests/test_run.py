@@ -12,6 +12,8 @@ import pgps
 from helpers import METHODS, over, vector_problem
 from pgps import lanes as lanes_module
 from pgps import methods, run
+from pgps.checkpoint import Kept
+from pgps.journal import Journal
 from pgps.result import Status
 from pgps.settings import with_arrays
 
@@ -114,3 +116,11 @@ def test_a_step_changes_no_type(method):
 
 def _kind(leaf: jax.ShapeDtypeStruct) -> str:
     return f"{leaf.dtype}{leaf.shape}{leaf.weak_type}"
+
+
+def test_rows_do_not_keep_the_buffer_that_they_came_in():
+    journal, buffer = Journal(Kept(None, [], 0.0, []), time.perf_counter()), np.zeros((1, 64))
+    assert journal.add(None, {"t": buffer}, np.array([2])) == 2
+    rows = journal.last_rows()["t"]
+    assert rows.shape == (2,)
+    assert not np.shares_memory(rows, buffer)

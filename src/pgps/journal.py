@@ -64,5 +64,5 @@ class Journal:
 
 
 def _filled(buffer: Row, lane: int, count: int) -> Trace:
-    """One run's rows of a chunk."""
-    return jax.tree.map(lambda values: values[lane, :count], buffer)
+    """One run's rows of a chunk, copied: a view would keep the whole buffer in memory, chunk after chunk."""
+    return jax.tree.map(lambda values: values[lane, :count].copy(), buffer)
