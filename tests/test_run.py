@@ -120,7 +120,7 @@ def _kind(leaf: jax.ShapeDtypeStruct) -> str:
 
 def test_rows_do_not_keep_the_buffer_that_they_came_in():
     journal, buffer = Journal(Kept(None, [], 0.0, []), time.perf_counter()), np.zeros((1, 64))
-    assert journal.add(None, {"t": buffer}, np.array([2])) == 2
+    assert journal.add(None, {"t": buffer}, jnp.array([2])) == 2
     rows = journal.last_rows()["t"]
     assert rows.shape == (2,)
     assert not np.shares_memory(rows, buffer)

@@ -70,7 +70,7 @@ def _affine(rank: int) -> AbstractMethod:
 METHODS: dict[str, Callable[[Point], AbstractMethod]] = {
     # Where memory is watched steps are so short that there are as many as asked for.
     "exact": lambda point: recipes.exact(
-        conditional_ess=0.9999 if point.steps else 0.999, max_steps=max(point.steps, 1)
+        conditional_ess=0.99995 if point.steps else 0.999, max_steps=max(point.steps, 1)
     ),
     "diagonal": lambda _: _affine(rank=0),
     "low-rank": lambda _: _affine(rank=8),
