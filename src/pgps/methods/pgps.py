@@ -27,7 +27,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree, Scalar
 
 from pgps import _checks
-from pgps.adjustments.base import AbstractAdjustment
+from pgps.adjustments.base import AbstractAdjustment, Adjustment
 from pgps.adjustments.none import NoAdjustment
 from pgps.density import Evaluations, Population, Problem
 from pgps.fields.base import AbstractField
@@ -157,7 +157,8 @@ class PGPS(AbstractMethod):
         params, trainer, training = self._train(key_train, state)
         flow = self._flow(key_train, state, params)
         leap = self._leap(key, state, path, params, flow, problem)
-        population, weights, row = leap.population, None, {}
+        population, weights = leap.population, None
+        row: Row = {}
 
         if self.weighing is not None:
             assert state.weights is not None
@@ -183,20 +184,7 @@ class PGPS(AbstractMethod):
             lambda x, key=None: evaluate(path, leap.clock.t, x, problem, key),
         )
 
-        row = row | {
-            "t": leap.clock.t,
-            "dt": leap.dt,
-            "loss": training.loss,
-            "training_steps": training.num_steps,
-            "converged": training.converged,
-            "field_norm": jnp.mean(jnp.linalg.norm(flow.velocity, axis=-1)),
-            "adjustment_steps": adjustment.num_steps,
-            "acceptance": adjustment.acceptance,
-            "covered": adjustment.covered,
-            "width_spread": adjustment.width_spread,
-            "faults": adjustment.faults,
-            **path.told(),
-        }
+        row |= _row(leap, flow, training, adjustment) | path.told()
         if self.weighing is not None:
             first = jax.tree.map(lambda leaf: leaf[0], params)
             row[TRANSPORT] = Transport(
@@ -278,6 +266,23 @@ class PGPS(AbstractMethod):
         if self.weighing is None:
             return training_doubts(trace)
         return weight_doubts(trace) + path_doubts(trace, self.adjustment)
+
+
+def _row(leap: Leap, flow: Flow, training: Training, adjustment: Adjustment) -> Row:
+    """What every step tells."""
+    return {
+        "t": leap.clock.t,
+        "dt": leap.dt,
+        "loss": training.loss,
+        "training_steps": training.num_steps,
+        "converged": training.converged,
+        "field_norm": jnp.mean(jnp.linalg.norm(flow.velocity, axis=-1)),
+        "adjustment_steps": adjustment.num_steps,
+        "acceptance": adjustment.acceptance,
+        "covered": adjustment.covered,
+        "width_spread": adjustment.width_spread,
+        "faults": adjustment.faults,
+    }
 
 
 def _check_islands(num_particles: int) -> None:
