@@ -16,7 +16,6 @@ from jaxtyping import Array, Float, Int, PyTree, Scalar
 
 from pgps import _checks
 from pgps.adjustments.base import AbstractAdjustment, Adjustment, Evaluate
-from pgps.adjustments.langevin import draw_noise
 from pgps.adjustments.metropolis import (
     KeptMoves,
     Kernel,
@@ -30,6 +29,7 @@ from pgps.adjustments.metropolis import (
 )
 from pgps.adjustments.widths import Widths, local_widths, uniform_widths
 from pgps.density import Evaluations, Population
+from pgps.noise import draw_noise
 
 
 def hmc_step(

@@ -7,6 +7,7 @@ from jaxtyping import Array, Float, Int, PyTree, Scalar
 from pgps import _checks
 from pgps.adjustments.base import AbstractAdjustment, Adjustment, Evaluate
 from pgps.density import Evaluations, Population
+from pgps.noise import draw_noise
 from pgps.steppers.base import crossings
 
 
@@ -15,13 +16,6 @@ def langevin_step(
 ) -> Float[Array, "n dim"]:
     """One unadjusted Langevin step: x + delta score + sqrt(2 delta) xi."""
     return particles + step_size * score + jnp.sqrt(2 * step_size) * draw_noise(key, particles)
-
-
-def draw_noise(key: Array, particles: Float[Array, "n dim"]) -> Float[Array, "n dim"]:
-    """Standard normal noise xi for every particle."""
-    # In one row: the same numbers as in many short ones, several times as fast on a CPU, and drawn once: in many rows
-    # XLA would draw them again in every loop that reads the new particles.
-    return jax.random.normal(key, (particles.size,), particles.dtype).reshape(particles.shape)
 
 
 class Langevin(AbstractAdjustment):

@@ -13,7 +13,6 @@ import jax.numpy as jnp
 from jaxtyping import Array, PyTree, Scalar
 
 from pgps.adjustments.base import AbstractAdjustment, Adjustment, Evaluate
-from pgps.adjustments.langevin import draw_noise
 from pgps.adjustments.metropolis import (
     KeptMoves,
     Kernel,
@@ -27,6 +26,7 @@ from pgps.adjustments.metropolis import (
 )
 from pgps.adjustments.widths import Widths, uniform_widths
 from pgps.density import Evaluations, Population
+from pgps.noise import draw_noise
 
 
 def mala_step(key: Array, population: Population, step_size: Array | float, evaluate: Evaluate) -> Move:

@@ -24,8 +24,8 @@ import numpy as np
 from jaxtyping import Array, Float, Scalar
 from scipy import special
 
-from pgps.adjustments.langevin import draw_noise
 from pgps.density import Population
+from pgps.noise import draw_noise
 from pgps.quantiles import quantiles
 
 # The noise tau of zeta, in units of the logarithm of the width.
