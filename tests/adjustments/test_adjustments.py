@@ -34,7 +34,7 @@ def _adjust(
     adjustment: AbstractAdjustment, key: Array, before: Array, t: Array, population: Population, problem: Problem
 ) -> tuple[Population, Adjustment]:
     evaluate = lambda x, key=None: paths.evaluate(PATH, t, x, problem, key)  # noqa: E731
-    memory = adjustment.init(population.particles.dtype)
+    memory = adjustment.init(population)
     population, _, report = adjustment.adjust(key, before, t, population, memory, evaluate)
     return population, report
 

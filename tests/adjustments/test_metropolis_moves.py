@@ -52,7 +52,7 @@ def adjust(
     adjustment: AbstractAdjustment, x: Array, density: Callable[[Array], Array] = correlated
 ) -> tuple[Array, MoveMemory, Adjustment]:
     adjustment = as_arrays(adjustment)
-    return _adjust(adjustment, KEY, x, adjustment.init(x.dtype), density)
+    return _adjust(adjustment, KEY, x, adjustment.init(evaluate(density, x)), density)
 
 
 def exact_draws(num: int) -> Array:
@@ -115,7 +115,7 @@ def test_the_target_is_stationary_at_a_large_step_size(adjustment: AbstractAdjus
     assert 0.2 < report.acceptance < 0.8
     assert_covariance(particles, MEAN, COVARIANCE)
     # Without a target the step size is kept.
-    assert memory == as_arrays(adjustment).init(jnp.float32)
+    assert memory == as_arrays(adjustment).init(evaluate(correlated, exact_draws(2)))
 
 
 @pytest.mark.parametrize(
@@ -165,16 +165,22 @@ def test_moves_of_the_local_width_are_stationary_and_go_far(adjustment: MALA | H
     [MALA(1e-5, 1, None, True, 0.4, 6), HMC(1e-3, 1, 1, None, True, 0.5, 0.4, 6)],
     ids=["mala", "hmc"],
 )
-def test_tiny_steps_ask_for_more_moves_up_to_a_limit(adjustment: MALA | HMC):
+def test_tiny_steps_are_followed_by_others_up_to_a_limit(adjustment: MALA | HMC):
     draws = jnp.asarray(np.random.default_rng(1).standard_normal((500, 2)) * SCALES, jnp.float32)
     adjustment = as_arrays(adjustment)
-    memory, numbers = adjustment.init(jnp.float32), []
-    for _ in range(5):
-        _, memory, report = _adjust(adjustment, KEY, draws, memory, stretched)
-        numbers.append(int(report.num_steps))
-        assert report.evaluations.gradients == report.num_steps
-    assert numbers == [1, 2, 4, 6, 6]
+    _, memory, report = _adjust(adjustment, KEY, draws, adjustment.init(evaluate(stretched, draws)), stretched)
+    assert report.num_steps == report.evaluations.gradients == memory.num_steps == 6
     assert float(memory.log_step_size) == pytest.approx(np.log(adjustment.step_size))
+
+
+def test_moves_go_on_until_they_have_covered_their_aim():
+    draws = jnp.asarray(np.random.default_rng(1).standard_normal((500, 2)) * SCALES, jnp.float32)
+    adjustment = as_arrays(HMC(0.3, 1, 1, None, True, 0.0, 0.4, 50))
+    _, memory, report = _adjust(adjustment, KEY, draws, adjustment.init(evaluate(stretched, draws)), stretched)
+    assert 1 < report.num_steps < 50
+    assert 0.9 * 0.4 <= report.covered < 0.5
+    # The next time so many are made from the start.
+    assert float(memory.num_steps) == pytest.approx(float(report.num_steps * 0.4 / report.covered), rel=1e-3)
 
 
 MOVES = {"mala": partial(mala_step, step_size=0.1), "hmc": partial(hmc_step, step_size=0.5, num_leapfrog=1)}

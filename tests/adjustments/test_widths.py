@@ -42,7 +42,7 @@ def moved(draws: Array) -> tuple[Population, Adjustment]:
         one = jnp.ones(())
         evaluate = lambda x, key=None: evaluated(FUNNEL, x)  # noqa: E731
         population, _, report = adjustment.adjust(
-            KEY, one, one, evaluated(FUNNEL, x), adjustment.init(x.dtype), evaluate
+            KEY, one, one, evaluated(FUNNEL, x), adjustment.init(evaluated(FUNNEL, x)), evaluate
         )
         return population, report
 
@@ -119,15 +119,16 @@ def test_moves_go_as_far_in_narrow_parts_as_in_wide_ones(draws: Array, moved: tu
     population, report = moved
     steps = np.asarray((population.particles - draws)[:, 1:] * np.exp(-draws[:, :1] / 2))
     narrow, wide = (np.mean(np.abs(steps[part])) for part in (draws[:, 0] < -3, draws[:, 0] > 3))
-    assert 0.5 < narrow / wide < 2
+    # Those at the neck also come as far as to the mouth.
+    assert narrow > 0.5 * wide
     assert 0.3 < report.acceptance < 0.95
-    # What is covered is the lesser of two: that in units of the width, and that along x_0, of which four moves of
-    # about half a width cover little.
+    # What is covered is the lesser of two: that in units of the width, and half of that along x_0.
     start, widths = evaluated(FUNNEL, draws), report.kept.widths
-    assert float(report.covered) == pytest.approx(float(places_covered(start, population, widths)), rel=1e-3)
+    along = float(places_covered(start, population, widths))
+    assert float(report.covered) == pytest.approx(0.5 * along, rel=1e-3)
     assert report.covered < distance_covered(start, population, widths)
     first, last = np.asarray(draws[:, 0]), np.asarray(population.particles[:, 0])
-    assert float(report.covered) == pytest.approx(0.5 * np.mean((last - first) ** 2) / np.var(first), rel=0.3)
+    assert along == pytest.approx(0.5 * np.mean((last - first) ** 2) / np.var(first), rel=0.3)
 
 
 LONG, SHORT = np.array([0.6, 0.8]), np.array([0.8, -0.6])
@@ -175,7 +176,7 @@ def test_moves_go_along_the_density():
             one,
             one,
             evaluated_oblique(x),
-            adjustment.init(x.dtype),
+            adjustment.init(evaluated_oblique(x)),
             lambda x, key=None: evaluated_oblique(x),
         )
     )(draws)

@@ -1,7 +1,7 @@
 """The interface of an adjustment."""
 
 import abc
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import equinox as eqx
 from jaxtyping import Array, Float, Int, PyTree, Scalar
@@ -28,6 +28,7 @@ class Adjustment(NamedTuple):
         covered: How far particles moved: their mean squared distance, as a share of that between independent ones; less
             if they covered less of the way between narrow and wide parts.
         width_spread: By what factor the density's local width varies between particles.
+        width_ratio: By what factor moves of local widths take it to vary, from narrow places to wide ones.
         kept: What `replay` needs to make such moves again.
     """
 
@@ -37,13 +38,14 @@ class Adjustment(NamedTuple):
     faults: Int[Array, ""] | int = 0
     covered: Scalar | float = float("nan")
     width_spread: Scalar | float = float("nan")
+    width_ratio: Scalar | float = 1.0
     kept: PyTree = None
 
 
 class AbstractAdjustment(eqx.Module):
     """Moves the particles at a fixed t with a kernel that has p_t, or nearly so, as its stationary law."""
 
-    def init(self, dtype: Any) -> PyTree:
+    def init(self, population: Population) -> PyTree:
         """What is carried from one adjustment to the next, such as an adapted step size; most carry nothing."""
         return None
 

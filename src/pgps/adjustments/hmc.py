@@ -7,7 +7,6 @@ It is accepted with log_ratio = ln p(x') - |v'|^2/2 - ln p(x) + |v|^2/2.
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -16,6 +15,7 @@ from jaxtyping import Array, Float, Int, PyTree, Scalar
 
 from pgps import _checks
 from pgps.adjustments.base import AbstractAdjustment, Adjustment, Evaluate
+from pgps.adjustments.funnels import fit_funnels, funnel_step
 from pgps.adjustments.metropolis import (
     KeptMoves,
     Kernel,
@@ -27,7 +27,7 @@ from pgps.adjustments.metropolis import (
     metropolis,
     replayed_moves,
 )
-from pgps.adjustments.widths import Widths, local_widths, uniform_widths
+from pgps.adjustments.widths import Widths, local_widths, refreshed, uniform_widths
 from pgps.density import Evaluations, Population
 from pgps.noise import draw_noise
 
@@ -102,9 +102,12 @@ class HMC(AbstractAdjustment):
         if self.num_leapfrog is not None:
             _checks.whole("num_leapfrog", self.num_leapfrog, at_least=1)
 
-    def init(self, dtype: Any) -> MoveMemory:
-        """The logarithm of the step size, and the number of moves."""
-        return first_memory(self.step_size, self.num_steps, dtype)
+    def init(self, population: Population) -> MoveMemory:
+        """The logarithm of the step size, the number of moves, and the widths if they are local."""
+        memory = first_memory(self.step_size, self.num_steps, population)
+        if not (self.precondition and self.local):
+            return memory
+        return memory._replace(widths=fitted_widths(jax.random.key(0), population))
 
     def leaves_invariant(self) -> bool:
         """By Metropolis's rule it is."""
@@ -115,11 +118,12 @@ class HMC(AbstractAdjustment):
     ) -> tuple[Population, PyTree, Adjustment]:
         """Take the moves; the step size follows the acceptance rate from one to the next."""
         key_widths, key_moves = jax.random.split(key)
-        widths = None
-        if self.precondition:
-            widths = local_widths(key_widths, population) if self.local else uniform_widths(population)
+        widths = uniform_widths(population) if self.precondition else None
+        if memory.widths is not None:
+            # As the particles showed them when they had moved: a step leaves some in places where they hardly belong.
+            widths = refreshed(memory.widths, population)
         num_leapfrog = self._num_leapfrog(population)
-        return adapted_moves(
+        moved, memory, report = adapted_moves(
             key_moves if self.local else key,
             population,
             memory,
@@ -128,15 +132,19 @@ class HMC(AbstractAdjustment):
             self.target_acceptance,
             self.mixing,
             self.max_steps,
-            num_leapfrog,
+            _calls(num_leapfrog, widths),
         )
+        if widths is not None and self.local:
+            memory = memory._replace(widths=fitted_widths(key_widths, moved))
+        return moved, memory, report
 
     def replay(
         self, key: Array, kept: KeptMoves, population: Population, evaluate: Evaluate
     ) -> tuple[Population, Evaluations]:
         """Make the moves of an earlier adjustment again, with the step sizes that it ended with."""
         num_leapfrog = self._num_leapfrog(population)
-        return replayed_moves(key, population, kept, self._kernel(num_leapfrog, evaluate), num_leapfrog)
+        calls = _calls(num_leapfrog, kept.widths)
+        return replayed_moves(key, population, kept, self._kernel(num_leapfrog, evaluate), calls)
 
     def _num_leapfrog(self, population: Population) -> int:
         dim = population.particles.shape[1]
@@ -152,6 +160,29 @@ class HMC(AbstractAdjustment):
                 return hmc_step(key_move, population, lengths * widths.base, num_leapfrog, evaluate)
             drawn = widths.draw(jax.random.fold_in(key, 0), start)
             log_ratio = partial(widths.log_ratio, drawn, start)
-            return hmc_step(key_move, population, lengths * widths.at(drawn), num_leapfrog, evaluate, log_ratio, widths)
+            move = hmc_step(key_move, population, lengths * widths.at(drawn), num_leapfrog, evaluate, log_ratio, widths)
+            funnels = widths.funnels
+            if funnels is None:
+                return move
+            population = jax.lax.cond(
+                funnels.active,
+                lambda population: funnel_step(jax.random.fold_in(key, 1), population, funnels, evaluate).population,
+                lambda population: population,
+                move.population,
+            )
+            return move._replace(population=population)
 
         return kernel
+
+
+def fitted_widths(key: Array, population: Population) -> Widths:
+    """Local widths, and ways through the funnels that they tell of."""
+    widths = local_widths(key, population)
+    return widths._replace(funnels=fit_funnels(population, widths))
+
+
+def _calls(num_leapfrog: int, widths: Widths | None) -> Int[Array, ""] | int:
+    """Gradient calls of one move: one more where there are funnels to go through."""
+    if widths is None or widths.funnels is None:
+        return num_leapfrog
+    return num_leapfrog + widths.funnels.active.astype(int)

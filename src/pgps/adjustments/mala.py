@@ -5,8 +5,6 @@
 It is accepted by Metropolis's rule, so that p is the stationary law at any step size.
 """
 
-from typing import Any
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -66,9 +64,9 @@ class MALA(AbstractAdjustment):
     def __check_init__(self):
         check_moves(self.step_size, self.num_steps, self.target_acceptance, self.mixing, self.max_steps)
 
-    def init(self, dtype: Any) -> MoveMemory:
+    def init(self, population: Population) -> MoveMemory:
         """The logarithm of the step size, and the number of moves."""
-        return first_memory(self.step_size, self.num_steps, dtype)
+        return first_memory(self.step_size, self.num_steps, population)
 
     def leaves_invariant(self) -> bool:
         """By Metropolis's rule it is."""

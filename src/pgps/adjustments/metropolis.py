@@ -5,7 +5,7 @@ ln p(x') q(x | x') - ln p(x) q(x' | x). Where the density is nan a proposal is r
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,13 +13,25 @@ from jaxtyping import Array, Float, Int, Scalar
 
 from pgps import _checks
 from pgps.adjustments.base import Adjustment
-from pgps.adjustments.widths import Widths, distance_covered, places_covered, uniform_widths, unit_widths, width_spread
+from pgps.adjustments.widths import (
+    Widths,
+    distance_covered,
+    places_covered,
+    uniform_widths,
+    unit_widths,
+    width_ratio,
+    width_spread,
+)
 from pgps.density import Evaluations, Population
 
 # How fast ln step_size follows the acceptance rate, which falls by about a half per unit of it.
 _GAIN = 1.0
 # The number of moves changes by this factor at most, from one adjustment to the next.
 _FASTEST = 2.0
+# From narrow to wide places moves have to go farther than elsewhere: what they covered there counts by this share.
+_PLACES = 0.5
+# Moves that have covered less than this share of what they are to cover are followed by others.
+_LEAST_OF_AIM = 0.9
 
 
 class Move(NamedTuple):
@@ -52,6 +64,17 @@ class MoveMemory(NamedTuple):
     log_step_size: Scalar
     num_steps: Scalar
     """The number of moves that seemed enough, not yet rounded."""
+    widths: Widths | None = None
+    """The widths as the moved particles show them, where moves go by local ones."""
+
+
+class Moves(NamedTuple):
+    """Moves so far: their sum, the step size and number that they came to, and the distance that they covered."""
+
+    total: Move
+    log_step_size: Scalar
+    num_steps: Int[Array, ""]
+    covered: Scalar
 
 
 class KeptMoves(NamedTuple):
@@ -63,7 +86,7 @@ class KeptMoves(NamedTuple):
 
 
 def replayed_moves(
-    key: Array, population: Population, kept: KeptMoves, kernel: Kernel, calls_per_move: int = 1
+    key: Array, population: Population, kept: KeptMoves, kernel: Kernel, calls_per_move: Int[Array, ""] | int = 1
 ) -> tuple[Population, Evaluations]:
     """Moves of a fixed step size and number."""
 
@@ -74,8 +97,9 @@ def replayed_moves(
     return population, Evaluations(gradients=kept.num_steps * calls_per_move)
 
 
-def first_memory(step_size: float, num_steps: int, dtype: Any) -> MoveMemory:
+def first_memory(step_size: float, num_steps: int, population: Population) -> MoveMemory:
     """The memory before the first move."""
+    dtype = population.particles.dtype
     return MoveMemory(jnp.log(jnp.asarray(step_size, dtype)), jnp.asarray(num_steps, dtype))
 
 
@@ -119,31 +143,45 @@ def adapted_moves(
     units = unit_widths(population) if widths is None else widths
     measure = uniform_widths(population) if widths is None else widths
 
-    def move(k: Int[Array, ""], carry: tuple[Move, Scalar]) -> tuple[Move, Scalar]:
-        last, log_step_size = carry
-        new = kernel(jax.random.fold_in(key, k), last.population, jnp.exp(log_step_size), units)
+    def move(carry: Moves) -> Moves:
+        last, log_step_size = carry.total, carry.log_step_size
+        new = kernel(jax.random.fold_in(key, carry.num_steps), last.population, jnp.exp(log_step_size), units)
         if target_acceptance is not None:
             log_step_size += _GAIN * (new.acceptance - target_acceptance)
-        return Move(new.population, last.acceptance + new.acceptance, last.faults + new.faults), log_step_size
+        total = Move(new.population, last.acceptance + new.acceptance, last.faults + new.faults)
+        return Moves(total, log_step_size, carry.num_steps + 1, carry.covered)
 
-    num_steps = jnp.round(memory.num_steps).astype(int)
+    def measured(carry: Moves) -> Moves:
+        after = carry.total.population
+        covered = jnp.minimum(
+            distance_covered(population, after, measure), _PLACES * places_covered(population, after, measure)
+        )
+        return carry._replace(covered=covered)
+
+    planned = jnp.round(memory.num_steps).astype(int)
     start = Move(population, jnp.zeros((), population.particles.dtype), jnp.asarray(0))
-    moves, log_step_size = jax.lax.fori_loop(0, num_steps, move, (start, memory.log_step_size))
-    covered = jnp.minimum(
-        distance_covered(population, moves.population, measure), places_covered(population, moves.population, measure)
-    )
+    moves = Moves(start, memory.log_step_size, jnp.asarray(0), jnp.zeros((), population.particles.dtype))
+    moves = measured(jax.lax.while_loop(lambda moves: moves.num_steps < planned, move, moves))
+    if mixing is not None:
+        moves = jax.lax.while_loop(
+            lambda moves: (moves.covered < _LEAST_OF_AIM * mixing) & (moves.num_steps < max_steps),
+            lambda moves: measured(move(moves)),
+            moves,
+        )
+    num_steps, covered, log_step_size = moves.num_steps, moves.covered, moves.log_step_size
     enough = memory.num_steps
     if mixing is not None:
         factor = jnp.clip(mixing / jnp.maximum(covered, 1e-3), 1 / _FASTEST, _FASTEST)
-        enough = jnp.clip(enough * factor, 1.0, max_steps)
+        enough = jnp.clip(num_steps * factor, 1.0, max_steps)
     evaluations = Evaluations(gradients=num_steps * calls_per_move)
     report = Adjustment(
         num_steps,
         evaluations,
-        moves.acceptance / num_steps,
-        moves.faults,
+        moves.total.acceptance / num_steps,
+        moves.total.faults,
         covered,
-        width_spread(moves.population, measure),
+        width_spread(moves.total.population, measure),
+        width_ratio(moves.total.population, measure),
         KeptMoves(jnp.exp(log_step_size), units, num_steps),
     )
-    return moves.population, MoveMemory(log_step_size, enough), report
+    return moves.total.population, MoveMemory(log_step_size, enough), report

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Scalar
+from jaxtyping import Array, Bool, Float, Scalar
 from scipy import special
 
 from pgps.density import Population
@@ -36,6 +36,10 @@ _ROUNDS = 6
 # A function is used if it explains this share of the variance of ln score^2; by chance it would explain up to 4 / N.
 _LEAST_SHARE = 0.05
 _CHANCE = 12.0
+# A coordinate's width varies if its slope is this share of the steepest, and the others decide about it alone if they
+# have this share of the function's squared parts, each at least this share of the largest part.
+_LEAST_SLOPE = 0.4
+_LEAST_PART = 0.4
 # Coordinates count up to so many standard deviations from the middle, and distances up to so many widths: a few
 # particles far out should not decide.
 _FARTHEST = 4.0
@@ -48,6 +52,25 @@ _LEAST_PARTICLES = 4
 _CLEARLY = 2.0
 
 
+class Funnels(NamedTuple):
+    """Ways through funnels, one for each function z of the widths along a leading axis; see funnels.py."""
+
+    direction: Float[Array, "rank dim"]
+    origin: Float[Array, " rank"]
+    shift: Float[Array, "rank dim"]
+    middle: Float[Array, "rank dim"]
+    trend: Float[Array, "rank dim"]
+    directions: Float[Array, "rank dim dim"]
+    back: Float[Array, "rank dim dim"]
+    slopes: Float[Array, "rank dim"]
+    length: Float[Array, " rank"]
+
+    @property
+    def active(self) -> Bool[Array, ""]:
+        """Whether there is any way to go."""
+        return jnp.any(self.length > 0)
+
+
 class Widths(NamedTuple):
     """The density's width in each coordinate, as a function of the place; `uniform` ones are the same everywhere."""
 
@@ -58,6 +81,8 @@ class Widths(NamedTuple):
     slopes: Float[Array, "rank dim"]
     axes: Float[Array, "dim dim"] | None = None
     """In units of the widths: orthogonal directions as columns, each as long as the density is wide; None is none."""
+    funnels: Funnels | None = None
+    """Ways from wide places to narrow ones; None where moves do without."""
 
     def along(self, scaled: Float[Array, "n dim"]) -> Float[Array, "n dim"]:
         """Products of vectors in units of the widths with each of the axes."""
@@ -127,7 +152,12 @@ def local_widths(key: Array, population: Population) -> Widths:
         left = left + 2 * (standard @ direction)[:, None] * slopes
     directions, slopes = (jnp.stack(parts) for parts in zip(*functions, strict=True))
     widths = unit._replace(directions=directions.T, slopes=slopes)
-    widths = widths._replace(base=_base(population, widths))
+    return refreshed(widths, population)
+
+
+def refreshed(widths: Widths, population: Population) -> Widths:
+    """The same functions of the place, with the size and the axes that fit these particles."""
+    widths = widths._replace(base=_base(population, widths._replace(base=jnp.ones_like(widths.base))))
     return widths._replace(axes=_axes(population, widths))
 
 
@@ -160,12 +190,23 @@ def _function(
     def better(_: Array, loadings: Float[Array, " dim"]) -> Float[Array, " dim"]:
         return unit(against(along(loadings)))
 
+    def scaled(direction: Float[Array, " dim"]) -> tuple[Float[Array, " dim"], Float[Array, " dim"]]:
+        """The direction along which particles have a standard deviation of 1, and twice the slopes."""
+        length = jnp.sqrt(jnp.mean((standard @ direction) ** 2))
+        direction = jnp.where(length > 0, direction / length, 0.0)
+        return direction, against(direction) / num
+
     loadings = jax.lax.fori_loop(0, _ROUNDS, better, unit(jax.random.normal(key, (dim,), standard.dtype)))
-    direction = along(loadings)
-    length = jnp.sqrt(jnp.mean((standard @ direction) ** 2))
-    direction = jnp.where(length > 0, direction / length, 0.0)
-    slopes = against(direction) / num
+    direction, slopes = scaled(along(loadings))
+    # Coordinates whose own widths vary have a part in it by chance, mostly; the others tell better, if they do.
+    others = jnp.where(jnp.abs(slopes) < _LEAST_SLOPE * jnp.max(jnp.abs(slopes)), direction, 0.0)
+    others = jnp.where(jnp.abs(others) > _LEAST_PART * jnp.max(jnp.abs(others)), others, 0.0)
+    decide = jnp.sum(others**2) > _LEAST_PART * jnp.sum(direction**2)
+    direction, slopes = scaled(jnp.where(decide, others, direction))
     explained = jnp.sum(slopes**2) / jnp.maximum(jnp.sum(jnp.mean(sizes**2, axis=0)), jnp.finfo(sizes.dtype).tiny)
+    # Widths grow along it, at the steepest slope.
+    sign = -jnp.sign(slopes[jnp.argmax(jnp.abs(slopes))])
+    direction, slopes = sign * direction, sign * slopes
     steepest = jnp.where(explained > jnp.maximum(_LEAST_SHARE, _CHANCE / num), 0.5 * jnp.max(jnp.abs(slopes)), 0.0)
     return steepest * direction, jnp.where(steepest > 0, -0.5 * slopes / steepest, 0.0)
 
@@ -229,6 +270,13 @@ def width_spread(population: Population, widths: Widths) -> Scalar:
     upper = high / middle * (usual[1] / usual[2])
     whole = jnp.sqrt(high / low * (of_one[0] / of_one[2]))
     return jnp.maximum(jnp.maximum(upper, whole), 1.0)
+
+
+def width_ratio(population: Population, widths: Widths) -> Scalar:
+    """By what factor the fitted widths differ between narrow places and wide ones, in the coordinate where most."""
+    some = population.particles[:: max(1, len(population.particles) // _SORTED)]
+    low, high = quantiles(widths.places(some) @ widths.slopes, np.array([0.025, 0.975]))
+    return jnp.exp(jnp.max(high - low))
 
 
 def places_covered(before: Population, after: Population, widths: Widths) -> Scalar:

@@ -7,8 +7,10 @@ from pgps.adjustments.hmc import HMC
 from pgps.adjustments.mala import MALA
 from pgps.methods.base import Trace
 
-# What makes a run doubtful: such a spread of local widths, islands so far apart, moves and steps as short as this.
+# What makes a run doubtful: such a spread of local widths, a funnel of such widths, islands so far apart, moves and
+# steps as short as this.
 _WIDEST_SPREAD = 3.0
+_LARGEST_RATIO = 30.0
 _FARTHEST_APART = 4.0
 _LEAST_COVERED = 0.25
 _SHORTEST_STEP = 1e-6
@@ -40,6 +42,12 @@ def path_doubts(trace: Trace, moves: AbstractAdjustment) -> list[str]:
             f"the density is {spread:.0f} times as wide around some particles as around others, more than moves of one "
             "step size can serve, so narrow or far-out parts may be missing and the evidence too low; write the model "
             "in other coordinates, or ask for more moves"
+        )
+    if (ratio := trace["width_ratio"][-1]) > _LARGEST_RATIO:
+        doubts.append(
+            f"the density is a funnel, {ratio:.0f} times as wide at its mouth as at its neck, which is filled late on "
+            "the way, so the evidence may be too low by more than its error; write the model in coordinates that are "
+            "not centred, or ask for more moves"
         )
     if (covered := trace["covered"][-1]) < _least_covered(trace, moves):
         doubts.append(

@@ -137,12 +137,14 @@ class PGPS(AbstractMethod):
         particles, evaluations, path = problem.draw(key_particles, num_particles), Evaluations(gradients=1), None
         if (choice := self.path.choose(particles, problem)) is not None:
             path, evaluations = eqx.filter(choice[0], eqx.is_array), evaluations + choice[1]
+        population = evaluate(self._chosen(path), clock.t, particles, problem, self._estimation_key(key))
+        one = jnp.ones((), dtype)
         return State(
-            population=evaluate(self._chosen(path), clock.t, particles, problem, self._estimation_key(key)),
+            population=population,
             clock=clock,
             num_steps=jnp.asarray(0),
             evaluations=evaluations,
-            memory=Memory(params, trainer, self.adjustment.init(dtype), jnp.ones((), dtype), jnp.ones((), dtype), path),
+            memory=Memory(params, trainer, self.adjustment.init(population), one, one, path),
             weights=weights,
         )
 
@@ -281,6 +283,7 @@ def _row(leap: Leap, flow: Flow, training: Training, adjustment: Adjustment) -> 
         "acceptance": adjustment.acceptance,
         "covered": adjustment.covered,
         "width_spread": adjustment.width_spread,
+        "width_ratio": adjustment.width_ratio,
         "faults": adjustment.faults,
     }
 

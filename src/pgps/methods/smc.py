@@ -70,12 +70,13 @@ class TemperedSMC(AbstractMethod):
         dtype = problem.structure.dtype
         clock = Clock.start(dtype)
         particles = problem.draw(key, num_particles)
+        population = evaluate(_PATH, clock.t, particles, problem)
         return State(
-            population=evaluate(_PATH, clock.t, particles, problem),
+            population=population,
             clock=clock,
             num_steps=jnp.asarray(0),
             evaluations=Evaluations(gradients=1),
-            memory=self.moves.init(dtype),
+            memory=self.moves.init(population),
             weights=Weights.equal(num_particles, dtype),
         )
 
