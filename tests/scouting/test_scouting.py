@@ -10,7 +10,7 @@ from jax.scipy.stats import multivariate_normal, norm
 from scipy.spatial import KDTree
 
 import pgps
-from pgps import adjustments, cli, fields, scouting, trainers
+from pgps import adjustments, cli, fields, scouting, targets, trainers
 from pgps.density import Evaluations, Problem
 from pgps.scouting import Around, Scouting, differences
 from pgps.scouting import maxima as maxima_module
@@ -70,9 +70,18 @@ def test_ascents_start_from_draws_above_their_neighbours(dim: int):
     heights = np.where(np.isfinite(values), values, -np.inf)
     _, neighbours = KDTree(np.asarray(x)).query(np.asarray(x), 10)
     is_peak = heights >= heights[neighbours].max(axis=1)
-    expected = np.lexsort((-heights, ~is_peak))[:40]
+    # An eighth of the starts is for those that are far.
+    is_far = np.arange(300) >= 200
+    order = np.lexsort((-heights, ~is_peak))
+    expected = [*order[~is_far[order]][:35], *order[is_far[order]][:5]]
     assert 3 < np.count_nonzero(is_peak) < 100
-    np.testing.assert_array_equal(maxima_module._starts(x, values, 40), expected)
+    np.testing.assert_array_equal(maxima_module._starts(x, values, is_far, 40), expected)
+
+
+def test_a_mode_far_from_the_initial_law_is_found():
+    far = targets.GaussianMixture(jnp.full(2, 0.5), jnp.array([[0.0, 0.0], [25.0, 25.0]]), jnp.ones(2))
+    maxima = Scouting().maxima(Problem.of(far, pgps.Normal(jnp.zeros(2), 1.0)), jax.random.key(0))
+    np.testing.assert_allclose(np.sort(maxima.centers[:, 0]), [0, 25], atol=0.1)
 
 
 def test_maxima_are_distinct_and_have_the_widths_of_their_modes():

@@ -10,7 +10,7 @@ from pgps.methods.base import Trace
 # What makes a run doubtful: such a spread of local widths, a funnel of such widths, islands so far apart, moves and
 # steps as short as this.
 _WIDEST_SPREAD = 3.0
-_LARGEST_RATIO = 30.0
+_LARGEST_RATIO = 20.0
 _FARTHEST_APART = 4.0
 _LEAST_COVERED = 0.25
 _SHORTEST_STEP = 1e-6

@@ -2,6 +2,8 @@
 
 Of many draws, every other one spread about the law's mean, those are starts whose density is higher than that of their
 neighbours (Rinnooy Kan and Timmer 1987): a high and narrow mode then has a start of its own if any draw is near it.
+Half of the spread ones are spread ever farther, and have some of the starts for themselves: the density is low there,
+but a mode that the law has missed by far may be at the end of an ascent.
 
 The curvature is that over half a standard deviation to each side, by differences of gradients along the columns of a
 first guess: it is what the density has over the width of its mode, and needs no second derivatives of the user's code.
@@ -26,6 +28,9 @@ _NEIGHBOURS = 10
 _BATCH = 8
 # Draws whose neighbours are sought at once, to bound the memory that takes.
 _AT_ONCE = 256
+# The farthest draws are spread by this power of the others' spread, and have this share of the starts.
+_FARTHEST_POWER = 3.0
+_SHARE_OF_FAR = 8
 
 
 class Search(NamedTuple):
@@ -79,14 +84,18 @@ def _ascents(problem: Problem, key: Array, search: Search) -> tuple[Ascent, Bool
     """Where ascents from the best draws end, and whether the density was 0 at any of the draws."""
     draws = problem.draw(key, search.num_draws)
     scale = jnp.maximum(jnp.std(draws[::2], axis=0), jnp.finfo(draws.dtype).tiny)
-    wider = problem.center + search.spread * (draws - problem.center)
-    draws = jnp.where((jnp.arange(len(draws)) % 2 == 0)[:, None], draws, wider)
+    number = np.arange(len(draws))
+    is_far = number % 4 == 3
+    powers = np.where(number % 2 == 0, 0.0, np.where(is_far, np.linspace(1, _FARTHEST_POWER, len(number)), 1.0))
+    draws = problem.center + (search.spread**powers).astype(draws.dtype)[:, None] * (draws - problem.center)
     values = problem.spread.map(problem.log_target, draws)
-    starts = _starts((draws - problem.center) / scale, values, search.num_starts)
-    return ascend(problem.log_target, draws[starts], scale, search.num_steps), jnp.any(values == -jnp.inf)
+    starts = _starts((draws - problem.center) / scale, values, is_far, search.num_starts)
+    return ascend(problem.log_target, draws[starts], scale, search.num_steps), jnp.any(values[~is_far] == -jnp.inf)
 
 
-def _starts(x: Float[Array, "n dim"], values: Float[Array, " n"], num: int) -> Int[Array, " num"]:
+def _starts(
+    x: Float[Array, "n dim"], values: Float[Array, " n"], is_far: Bool[np.ndarray, " n"], num: int
+) -> Int[Array, " num"]:
     """The indices of `num` draws to start from: first those above their neighbours, the highest before the others."""
     values = jnp.where(jnp.isfinite(values), values, -jnp.inf)
     sizes = jnp.sum(x**2, axis=1)
@@ -98,7 +107,9 @@ def _starts(x: Float[Array, "n dim"], values: Float[Array, " n"], num: int) -> I
         return jnp.sum(distances < jnp.min(jnp.where(values > value, distances, jnp.inf))) >= _NEIGHBOURS
 
     peaks = jax.lax.map(is_peak, (x, values), batch_size=_AT_ONCE)
-    return jnp.lexsort((-values, ~peaks))[:num]
+    num_far = num // _SHARE_OF_FAR
+    near, far = (jnp.lexsort((-values, ~peaks, others)) for others in (is_far, ~is_far))
+    return jnp.concatenate([near[: num - num_far], far[:num_far]])
 
 
 def _distinct(ascents: Ascent, most: int, radius: float) -> list[tuple[np.ndarray, np.ndarray]]:

@@ -49,7 +49,7 @@ class Scouting(eqx.Module):
 
     Args:
         num_draws: How many draws are looked at for places to start from, half of them from beyond the initial law.
-        spread: How far beyond: by how much such draws are spread around its mean.
+        spread: How far beyond: by how much they are spread around its mean; half of them by up to its third power.
         num_starts: How many ascents.
         num_steps: Gradient calls of each ascent.
         most: How many maxima are looked at.
