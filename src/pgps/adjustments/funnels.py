@@ -50,17 +50,15 @@ def fit_funnels(population: Population, widths: Widths) -> Funnels | None:
         return None
 
     def fit() -> Funnels:
-        ways = [_way(population.particles, widths, k) for k in range(widths.directions.shape[1])]
-        return jax.tree.map(lambda *leaves: jnp.stack(leaves), *ways)
+        return jax.lax.map(lambda direction: _way(population.particles, widths, direction), widths.directions.T)
 
     nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(fit))
     return jax.lax.cond(jnp.any(widths.slopes != 0), fit, lambda: nothing)
 
 
-def _way(x: Float[Array, "n dim"], widths: Widths, which: int) -> Funnels:
+def _way(x: Float[Array, "n dim"], widths: Widths, direction: Float[Array, " dim"]) -> Funnels:
     """The way along one of the functions z; of length 0 where there is none."""
     standard = (x - widths.center) / widths.scale
-    direction = widths.directions[:, which]
     decides = jnp.abs(direction) > _LEAST_PART * jnp.max(jnp.abs(direction))
     z = standard @ direction
     rest = jnp.where(decides, 0.0, standard)

@@ -27,7 +27,7 @@ from pgps.adjustments.metropolis import (
     metropolis,
     replayed_moves,
 )
-from pgps.adjustments.widths import Widths, local_widths, refreshed, uniform_widths
+from pgps.adjustments.widths import Widths, refreshed, uniform_widths, width_functions
 from pgps.density import Evaluations, Population
 from pgps.noise import draw_noise
 
@@ -107,7 +107,7 @@ class HMC(AbstractAdjustment):
         memory = first_memory(self.step_size, self.num_steps, population)
         if not (self.precondition and self.local):
             return memory
-        return memory._replace(widths=fitted_widths(jax.random.key(0), population))
+        return memory._replace(widths=_fitted(jax.random.key(0), population))
 
     def leaves_invariant(self) -> bool:
         """By Metropolis's rule it is."""
@@ -135,7 +135,7 @@ class HMC(AbstractAdjustment):
             _calls(num_leapfrog, widths),
         )
         if widths is not None and self.local:
-            memory = memory._replace(widths=fitted_widths(key_widths, moved))
+            memory = memory._replace(widths=_fitted(key_widths, moved))
         return moved, memory, report
 
     def replay(
@@ -164,20 +164,20 @@ class HMC(AbstractAdjustment):
             funnels = widths.funnels
             if funnels is None:
                 return move
-            population = jax.lax.cond(
+            through = jax.lax.cond(
                 funnels.active,
-                lambda population: funnel_step(jax.random.fold_in(key, 1), population, funnels, evaluate).population,
-                lambda population: population,
+                lambda population: funnel_step(jax.random.fold_in(key, 1), population, funnels, evaluate),
+                lambda population: Move(population, jnp.ones_like(move.acceptance), jnp.zeros_like(move.faults)),
                 move.population,
             )
-            return move._replace(population=population)
+            return Move(through.population, move.acceptance, move.faults + through.faults)
 
         return kernel
 
 
-def fitted_widths(key: Array, population: Population) -> Widths:
-    """Local widths, and ways through the funnels that they tell of."""
-    widths = local_widths(key, population)
+def _fitted(key: Array, population: Population) -> Widths:
+    """How widths vary from place to place, and the ways through the funnels that they tell of."""
+    widths = width_functions(key, population)
     return widths._replace(funnels=fit_funnels(population, widths))
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, Scalar
+from jaxtyping import Array, Bool, Float, Int, Scalar
 
 from pgps import _checks
 from pgps.adjustments.base import Adjustment
@@ -30,8 +30,8 @@ _GAIN = 1.0
 _FASTEST = 2.0
 # From narrow to wide places moves have to go farther than elsewhere: what they covered there counts by this share.
 _PLACES = 0.5
-# Moves that have covered less than this share of what they are to cover are followed by others.
-_LEAST_OF_AIM = 0.9
+LEAST_OF_AIM = 0.9
+"""Moves that have covered less than this share of what they are to cover are followed by others, or doubted."""
 
 
 class Move(NamedTuple):
@@ -116,6 +116,11 @@ def check_moves(
     _checks.whole("max_steps", max_steps, at_least=1)
 
 
+def _covered(before: Population, after: Population, widths: Widths) -> Scalar:
+    """The lesser of two distances: that in units of the widths, and that between narrow and wide places."""
+    return jnp.minimum(distance_covered(before, after, widths), _PLACES * places_covered(before, after, widths))
+
+
 def adapted_moves(
     key: Array,
     population: Population,
@@ -143,31 +148,29 @@ def adapted_moves(
     units = unit_widths(population) if widths is None else widths
     measure = uniform_widths(population) if widths is None else widths
 
-    def move(carry: Moves) -> Moves:
-        last, log_step_size = carry.total, carry.log_step_size
-        new = kernel(jax.random.fold_in(key, carry.num_steps), last.population, jnp.exp(log_step_size), units)
+    planned = jnp.round(memory.num_steps).astype(int)
+
+    def unfinished(moves: Moves) -> Bool[Array, ""]:
+        if mixing is None:
+            return moves.num_steps < planned
+        short = moves.covered < LEAST_OF_AIM * mixing
+        return (moves.num_steps < planned) | (short & (moves.num_steps < max_steps))
+
+    def move(moves: Moves) -> Moves:
+        last, log_step_size = moves.total, moves.log_step_size
+        new = kernel(jax.random.fold_in(key, moves.num_steps), last.population, jnp.exp(log_step_size), units)
         if target_acceptance is not None:
             log_step_size += _GAIN * (new.acceptance - target_acceptance)
         total = Move(new.population, last.acceptance + new.acceptance, last.faults + new.faults)
-        return Moves(total, log_step_size, carry.num_steps + 1, carry.covered)
-
-    def measured(carry: Moves) -> Moves:
-        after = carry.total.population
-        covered = jnp.minimum(
-            distance_covered(population, after, measure), _PLACES * places_covered(population, after, measure)
+        num_steps = moves.num_steps + 1
+        covered = jax.lax.cond(
+            num_steps >= planned, lambda after: _covered(population, after, measure), lambda _: zero, new.population
         )
-        return carry._replace(covered=covered)
+        return Moves(total, log_step_size, num_steps, covered)
 
-    planned = jnp.round(memory.num_steps).astype(int)
-    start = Move(population, jnp.zeros((), population.particles.dtype), jnp.asarray(0))
-    moves = Moves(start, memory.log_step_size, jnp.asarray(0), jnp.zeros((), population.particles.dtype))
-    moves = measured(jax.lax.while_loop(lambda moves: moves.num_steps < planned, move, moves))
-    if mixing is not None:
-        moves = jax.lax.while_loop(
-            lambda moves: (moves.covered < _LEAST_OF_AIM * mixing) & (moves.num_steps < max_steps),
-            lambda moves: measured(move(moves)),
-            moves,
-        )
+    zero = jnp.zeros((), population.particles.dtype)
+    start = Moves(Move(population, zero, jnp.asarray(0)), memory.log_step_size, jnp.asarray(0), zero)
+    moves = jax.lax.while_loop(unfinished, move, start)
     num_steps, covered, log_step_size = moves.num_steps, moves.covered, moves.log_step_size
     enough = memory.num_steps
     if mixing is not None:

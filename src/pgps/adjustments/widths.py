@@ -136,6 +136,11 @@ def uniform_widths(population: Population) -> Widths:
 
 def local_widths(key: Array, population: Population) -> Widths:
     """Widths that vary from place to place, where the scores tell that they do."""
+    return refreshed(width_functions(key, population), population)
+
+
+def width_functions(key: Array, population: Population) -> Widths:
+    """How widths vary from place to place, but not how large they are: `refreshed` tells that."""
     center, scale = _middle_and_spread(population.particles)
     unit = unit_widths(population)._replace(center=center, scale=scale)
     standard = unit.standardise(population.particles)
@@ -151,8 +156,7 @@ def local_widths(key: Array, population: Population) -> Widths:
         functions.append((direction, slopes))
         left = left + 2 * (standard @ direction)[:, None] * slopes
     directions, slopes = (jnp.stack(parts) for parts in zip(*functions, strict=True))
-    widths = unit._replace(directions=directions.T, slopes=slopes)
-    return refreshed(widths, population)
+    return unit._replace(directions=directions.T, slopes=slopes)
 
 
 def refreshed(widths: Widths, population: Population) -> Widths:

@@ -5,6 +5,7 @@ import numpy as np
 from pgps.adjustments.base import AbstractAdjustment
 from pgps.adjustments.hmc import HMC
 from pgps.adjustments.mala import MALA
+from pgps.adjustments.metropolis import LEAST_OF_AIM
 from pgps.methods.base import Trace
 
 # What makes a run doubtful: such a spread of local widths, a funnel of such widths, islands so far apart, moves and
@@ -14,8 +15,6 @@ _LARGEST_RATIO = 20.0
 _FARTHEST_APART = 4.0
 _LEAST_COVERED = 0.25
 _SHORTEST_STEP = 1e-6
-# Moves that were as many as they may be should have covered this share of what they were to cover.
-_LEAST_OF_AIM = 0.9
 
 
 def training_doubts(trace: Trace) -> list[str]:
@@ -74,4 +73,4 @@ def _least_covered(trace: Trace, moves: AbstractAdjustment) -> float:
     if not isinstance(moves, HMC | MALA) or moves.mixing is None:
         return _LEAST_COVERED
     is_limited = trace["adjustment_steps"][-1] >= moves.max_steps
-    return max(_LEAST_COVERED, _LEAST_OF_AIM * float(moves.mixing)) if is_limited else _LEAST_COVERED
+    return max(_LEAST_COVERED, LEAST_OF_AIM * float(moves.mixing)) if is_limited else _LEAST_COVERED
