@@ -94,7 +94,7 @@ class TestResult:
         np.testing.assert_allclose(trace["dt"].sum(), 1.0, rtol=1e-6)
         assert set(trace) == {
             "t", "dt", "loss", "training_steps", "converged", "field_norm", "adjustment_steps", "acceptance", "covered",
-            "width_spread", "faults", "evaluations"
+            "width_spread", "width_ratio", "faults", "evaluations"
         }  # fmt: skip
         assert len({len(values) for values in trace.values()}) == 1
         assert np.all(np.diff(trace["evaluations"]) > 0)
