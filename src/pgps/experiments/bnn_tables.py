@@ -76,7 +76,8 @@ def draw_scores(records: Records, rows: Sequence[str], scores: Mapping[str, str]
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9.0, 1.6 + 2.2 * len(scores)), layout="constrained")
-    for axes, (score, text) in zip(np.atleast_1d(figure.subplots(len(scores))), scores.items(), strict=True):
+    panels = np.atleast_1d(figure.subplots(len(scores)))
+    for axes, (score, text) in zip(panels, scores.items(), strict=True):
         for i, method in enumerate(methods):
             places = [place for place, row in enumerate(rows) if f"{row}-{method}" in records]
             values = [records[f"{rows[place]}-{method}"].values(score) for place in places]
@@ -85,8 +86,11 @@ def draw_scores(records: Records, rows: Sequence[str], scores: Mapping[str, str]
             means = [np.mean(value) for value in values]
             axes.errorbar(x, means, errors, fmt="o", color=COLORS[i], markersize=5, capsize=2, label=NAMES[method])
         axes.set_xticks(range(len(rows)), [row.upper() for row in rows])
+        axes.set_xlim(-0.5, len(rows) - 0.5)
         axes.set_ylabel(text, color=INK)
         axes.spines[["top", "right"]].set_visible(False)
         axes.tick_params(labelsize=8, color=INK, labelcolor=INK)
-        axes.legend(frameon=False, fontsize=8, ncols=len(methods), loc="upper right")
+    # Above the panels: inside, it would lie on the points of a row.
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, frameon=False, fontsize=8, ncols=len(methods), loc="outside upper right")
     return figure
