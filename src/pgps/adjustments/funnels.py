@@ -60,6 +60,8 @@ def _way(x: Float[Array, "n dim"], widths: Widths, direction: Float[Array, " dim
     """The way along one of the functions z; of length 0 where there is none."""
     standard = (x - widths.center) / widths.scale
     decides = jnp.abs(direction) > _LEAST_PART * jnp.max(jnp.abs(direction))
+    # What does not decide has no part in z at all: else the stretch would shift z, too.
+    direction = jnp.where(decides, direction, 0.0)
     z = standard @ direction
     rest = jnp.where(decides, 0.0, standard)
 

@@ -147,7 +147,6 @@ def adapted_moves(
     """
     units = unit_widths(population) if widths is None else widths
     measure = uniform_widths(population) if widths is None else widths
-
     planned = jnp.round(memory.num_steps).astype(int)
 
     def unfinished(moves: Moves) -> Bool[Array, ""]:
@@ -171,20 +170,23 @@ def adapted_moves(
     zero = jnp.zeros((), population.particles.dtype)
     start = Moves(Move(population, zero, jnp.asarray(0)), memory.log_step_size, jnp.asarray(0), zero)
     moves = jax.lax.while_loop(unfinished, move, start)
-    num_steps, covered, log_step_size = moves.num_steps, moves.covered, moves.log_step_size
     enough = memory.num_steps
     if mixing is not None:
-        factor = jnp.clip(mixing / jnp.maximum(covered, 1e-3), 1 / _FASTEST, _FASTEST)
-        enough = jnp.clip(num_steps * factor, 1.0, max_steps)
-    evaluations = Evaluations(gradients=num_steps * calls_per_move)
-    report = Adjustment(
+        factor = jnp.clip(mixing / jnp.maximum(moves.covered, 1e-3), 1 / _FASTEST, _FASTEST)
+        enough = jnp.clip(moves.num_steps * factor, 1.0, max_steps)
+    report = _report(moves, units, measure, calls_per_move)
+    return moves.total.population, MoveMemory(moves.log_step_size, enough), report
+
+
+def _report(moves: Moves, units: Widths, measure: Widths, calls_per_move: Int[Array, ""] | int) -> Adjustment:
+    population, num_steps = moves.total.population, moves.num_steps
+    return Adjustment(
         num_steps,
-        evaluations,
+        Evaluations(gradients=num_steps * calls_per_move),
         moves.total.acceptance / num_steps,
         moves.total.faults,
-        covered,
-        width_spread(moves.total.population, measure),
-        width_ratio(moves.total.population, measure),
-        KeptMoves(jnp.exp(log_step_size), units, num_steps),
+        moves.covered,
+        width_spread(population, measure),
+        width_ratio(population, measure),
+        KeptMoves(jnp.exp(moves.log_step_size), units, num_steps),
     )
-    return moves.total.population, MoveMemory(log_step_size, enough), report
