@@ -32,7 +32,9 @@ def assert_evidence(result: pgps.Result, truth: float) -> None:
 def test_mixture_finds_all_modes_where_a_chain_finds_one():
     mass, shares, result = example("mixture").main(400, method=pgps.exact(scouting=None), num_draws=500)
     truth = np.arange(1, 10) / 45
-    np.testing.assert_array_less(np.abs(mass.mean - truth), 4 * mass.mean_error)
+    # A mode that got few particles by chance has a small error by chance: independent draws' is the least.
+    error = np.maximum(mass.mean_error, np.sqrt(truth * (1 - truth) / 400))
+    np.testing.assert_array_less(np.abs(mass.mean - truth), 4 * error)
     # An error as large as the mass would let anything pass.
     assert np.all(mass.mean_error < 0.06)
     assert_evidence(result, 0.0)

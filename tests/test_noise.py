@@ -1,11 +1,11 @@
-"""Noise is JAX's own, whatever the key and the type; only its program is another."""
+"""Keys and noise are JAX's own, whatever the key and the type; only their program is another."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from pgps.noise import draw_noise
+from pgps.noise import draw_noise, draw_uniform, fold_in, split
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (7, 3), (1000, 8)])
@@ -36,3 +36,25 @@ def test_noise_of_other_types_generators_and_settings_is_that_of_jax():
     )
     with jax.threefry_partitionable(False):
         np.testing.assert_array_equal(draw_noise(key, jnp.zeros((5, 2))), jax.random.normal(key, (5, 2)))
+
+
+def test_keys_are_those_of_jax():
+    for key in (jax.random.key(0), jax.random.key(2**31 + 5), jax.random.key(0, impl="rbg")):
+        for ours, jaxs in (
+            (split(key), jax.random.split(key)),
+            (split(key, 5), jax.random.split(key, 5)),
+            (fold_in(key, 2**31), jax.random.fold_in(key, 2**31)),
+            (jax.jit(fold_in)(key, 7), jax.random.fold_in(key, 7)),
+        ):
+            assert ours.dtype == jaxs.dtype
+            np.testing.assert_array_equal(jax.random.key_data(ours), jax.random.key_data(jaxs))
+    with jax.threefry_partitionable(False):
+        key = jax.random.key(0)
+        np.testing.assert_array_equal(jax.random.key_data(split(key)), jax.random.key_data(jax.random.split(key)))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_uniform_numbers_are_those_of_jax(dtype):
+    with jax.enable_x64(dtype == "float64"):
+        drawn = draw_uniform(jax.random.key(3), 1000, jnp.dtype(dtype))
+        np.testing.assert_array_equal(drawn, jax.random.uniform(jax.random.key(3), (1000,), dtype))

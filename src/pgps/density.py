@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree, Scalar
 
 from pgps.initial import AbstractLaw
+from pgps.noise import split
 from pgps.spread import ONE_DEVICE, Spread
 
 T = TypeVar("T")
@@ -159,7 +160,7 @@ class Problem(eqx.Module):
 
     def draw(self, key: Array, num_particles: int) -> Float[Array, "n dim"]:
         """Draw particles from the initial law."""
-        keys = jax.random.split(key, num_particles)
+        keys = split(key, num_particles)
         return jax.vmap(lambda key: self.structure.ravel(self.initial.sample(key)))(keys)
 
 
@@ -274,7 +275,7 @@ def map_particles(
     if key is None or not isinstance(density, AbstractStochasticDensity):
         return problem.spread.map(lambda x: function(x, problem), particles)
     if density.per_particle:
-        keys = jax.random.split(key, len(particles))
+        keys = split(key, len(particles))
         return problem.spread.map(lambda x, key: function(x, problem.estimated(key)), particles, keys)
     problem = problem.estimated(key)
     return problem.spread.map(lambda x: function(x, problem), particles)

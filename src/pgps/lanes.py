@@ -13,6 +13,7 @@ from jaxtyping import Array, Int, PyTree, Scalar
 
 from pgps.density import Problem
 from pgps.methods.base import AbstractMethod, Row, State
+from pgps.noise import fold_in
 from pgps.result import Status
 from pgps.spread import Spread
 
@@ -83,7 +84,7 @@ def advance_runs(
     # Compiled on its own so that it is traced once, for the rows' shapes and for the loop.
     @eqx.filter_jit
     def step(problem: Problem, key: Array, state: State) -> tuple[State, Row]:
-        state, row = method.step(jax.random.fold_in(key, state.num_steps), state, problem)
+        state, row = method.step(fold_in(key, state.num_steps), state, problem)
         state = placed(state, problem.spread)
         row |= {"evaluations": state.evaluations.total}
         if observe is not None:
@@ -99,7 +100,9 @@ def advance_runs(
             run, rows, count = carry
             state, row = step(problem, key, run.state)
             judged = _judge(run, eqx.tree_at(lambda run: run.state, run, state), method, limit)
-            rows = jax.tree.map(lambda buffer, value: buffer.at[count].set(value), rows, row)
+            rows = jax.tree.map(
+                lambda buffer, value: jax.lax.dynamic_update_index_in_dim(buffer, value, count, 0), rows, row
+            )
             return judged, rows, count + (judged.num_faults == 0)
 
         shapes = eqx.filter_eval_shape(step, problem, key, run.state)[1]
@@ -136,7 +139,7 @@ def _judge(last: Run, run: Run, method: AbstractMethod, limit: Int[Array, ""]) -
     }
     codes = [jnp.asarray(int(code)) for code in ends]
     status = jnp.select(list(ends.values()), codes, int(Status.RUNNING))
-    state = jax.tree.map(lambda old, new: jnp.where(jnp.any(bad), old, new), last.state, run.state)
+    state = jax.lax.cond(jnp.any(bad), lambda: last.state, lambda: run.state)
     # The evaluations of a failed step were made all the same.
     state = eqx.tree_at(lambda state: state.evaluations, state, run.state.evaluations)
     # A field that has turned nan takes t along: then the fault lies where the step began.

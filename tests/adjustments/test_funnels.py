@@ -46,7 +46,7 @@ def evaluated(density, x: Array) -> Population:
 
 @eqx.filter_jit
 def fitted(population: Population) -> Funnels:
-    funnels = fit_funnels(population, local_widths(KEY, population))
+    funnels = fit_funnels(population, local_widths(population))
     assert funnels is not None
     return funnels
 
@@ -123,7 +123,7 @@ def test_volumes_grow_as_reckoned(monkeypatch: pytest.MonkeyPatch):
 def test_there_are_no_ways_where_widths_are_the_same():
     x = normal_array(2000, 4).astype(jnp.float32)
     population = evaluated(lambda x: -0.5 * jnp.sum(x**2), x)
-    widths = local_widths(KEY, population)
+    widths = local_widths(population)
     funnels = fit_funnels(population, widths)
     assert funnels is not None
     assert not funnels.active
@@ -132,4 +132,4 @@ def test_there_are_no_ways_where_widths_are_the_same():
 
 def test_few_particles_show_no_ways():
     population = evaluated(NECK, NECK.sample(KEY, 90))
-    assert fit_funnels(population, local_widths(KEY, population)) is None
+    assert fit_funnels(population, local_widths(population)) is None

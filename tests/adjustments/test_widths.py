@@ -41,16 +41,17 @@ def moved(draws: Array) -> tuple[Population, Adjustment]:
     def adjust(x: Array) -> tuple[Population, Adjustment]:
         one = jnp.ones(())
         evaluate = lambda x, key=None: evaluated(FUNNEL, x)  # noqa: E731
-        population, _, report = adjustment.adjust(
-            KEY, one, one, evaluated(FUNNEL, x), adjustment.init(evaluated(FUNNEL, x)), evaluate
-        )
+        start = evaluated(FUNNEL, x)
+        # The first moves know of no widths, and learn them.
+        _, memory, _ = adjustment.adjust(KEY, one, one, start, adjustment.init(start), evaluate)
+        population, _, report = adjustment.adjust(KEY, one, one, start, memory, evaluate)
         return population, report
 
     return adjust(draws)
 
 
 def test_a_funnels_width_is_found(draws: Array):
-    widths = jax.jit(local_widths)(KEY, evaluated(FUNNEL, draws))
+    widths = jax.jit(local_widths)(evaluated(FUNNEL, draws))
     places = np.zeros((3, 6), np.float32)
     places[:, 0] = [-4, 0, 4]
     found = np.asarray(widths.at(widths.places(jnp.asarray(places))))
@@ -66,7 +67,7 @@ def test_a_funnels_width_is_found(draws: Array):
 
 def test_a_gaussian_is_equally_wide_everywhere():
     population = evaluated(None, normal_array(1000, 4).astype(jnp.float32) * jnp.arange(1.0, 5.0))
-    widths = jax.jit(local_widths)(KEY, population)
+    widths = jax.jit(local_widths)(population)
     assert not np.any(widths.slopes)
     assert not np.any(widths.directions)
     np.testing.assert_allclose(widths.base, [1, 2, 3, 4], rtol=0.1)
@@ -82,7 +83,7 @@ def test_a_ring_is_equally_wide_everywhere():
     def spread(logdensity, x: np.ndarray) -> float:
         values, scores = jax.vmap(jax.value_and_grad(logdensity))(jnp.asarray(x, jnp.float32))
         population = Population.of(jnp.asarray(x, jnp.float32), values, scores, jnp.zeros_like(values))
-        return float(width_spread(population, jax.jit(local_widths)(KEY, population)))
+        return float(width_spread(population, jax.jit(local_widths)(population)))
 
     assert spread(gauntlet_cases.ring, np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=1)) < 2.5
     scales = np.where(np.arange(6000).reshape(2000, 3) * 7919 % 1000 < 500, 0.01, 3.0)
@@ -93,12 +94,12 @@ def test_flat_and_constant_coordinates_have_finite_widths():
     x = jnp.concatenate([normal_array(50, 1), jnp.zeros((50, 1)), normal_array(50, 1, seed=3)], axis=1)
     scores = jnp.stack([-x[:, 0], jnp.zeros(50), jnp.zeros(50)], axis=1)
     population = Population.of(x, jnp.zeros(50), scores, jnp.zeros(50))
-    widths = jax.jit(local_widths)(KEY, population)
+    widths = jax.jit(local_widths)(population)
     assert np.all(np.isfinite(widths.at(widths.places(x))))
 
 
 def test_the_density_of_a_drawn_place_is_weighed_at_both_ends(draws: Array):
-    widths = jax.jit(local_widths)(KEY, evaluated(FUNNEL, draws))
+    widths = jax.jit(local_widths)(evaluated(FUNNEL, draws))
     start, end = draws[:5], draws[5:10]
     drawn = widths.draw(KEY, start)
     by_scipy = [stats.norm.logpdf(drawn, np.asarray(widths.places(x)), 0.5).sum(axis=1) for x in (start, end)]
@@ -148,7 +149,7 @@ def oblique_draws(num: int) -> Array:
 
 def test_the_axes_are_those_of_the_density():
     population = evaluated_oblique(oblique_draws(2000))
-    widths = jax.jit(local_widths)(KEY, population)
+    widths = jax.jit(local_widths)(population)
     root = np.asarray(widths.base)[:, None] * np.asarray(widths.axes)
     values, vectors = np.linalg.eigh(root @ root.T)
     np.testing.assert_allclose(np.sqrt(values), [0.1, 10.0], rtol=0.1)
@@ -160,11 +161,11 @@ def test_the_axes_are_those_of_the_density():
 
 def test_independent_coordinates_are_the_axes():
     population = evaluated(None, normal_array(1000, 4).astype(jnp.float32) * jnp.arange(1.0, 5.0))
-    np.testing.assert_array_equal(jax.jit(local_widths)(KEY, population).axes, np.eye(4))
+    np.testing.assert_array_equal(jax.jit(local_widths)(population).axes, np.eye(4))
 
 
 def test_too_few_particles_tell_nothing_of_axes():
-    assert jax.jit(local_widths)(KEY, evaluated(None, normal_array(30, 8).astype(jnp.float32))).axes is None
+    assert jax.jit(local_widths)(evaluated(None, normal_array(30, 8).astype(jnp.float32))).axes is None
 
 
 def test_moves_go_along_the_density():

@@ -14,10 +14,11 @@ def test_smoke(tmp_path, capsys):
     out = tmp_path / "out"
     assert main(["bench", "scaling", "--preset", "smoke", "--repeats", "1", "--out", str(out)]) == 0
     record = json.loads((out / "result.json").read_text())
-    [sweep] = record["sweeps"]
-    assert [row["num_particles"] for row in sweep["points"]] == [100, 200]
-    # A move and two Langevin steps.
-    assert all(row["seconds"] > 0 and row["calls"] == 3 for row in sweep["points"])
+    assert [sweep["points"][0]["rows"] for sweep in record["sweeps"]] == [0, 5]
+    for sweep in record["sweeps"]:
+        assert [row["num_particles"] for row in sweep["points"]] == [100, 200]
+        # A move and two Langevin steps.
+        assert all(row["seconds"] > 0 and row["calls"] == 3 for row in sweep["points"])
     [memory] = record["memory"]
     assert len(memory["peak_mebibytes"]) == 4
     assert memory["peak"] >= max(memory["mebibytes"]) > 50
@@ -36,7 +37,7 @@ def test_exponents_and_growth_are_those_of_what_was_measured():
 
     record = scaling.run(None, True, 7, scaling.PRESETS["full"], measure)
     exponents = [sweep["exponent"] for sweep in record["sweeps"]]
-    np.testing.assert_allclose(exponents, [1.0, 0.5, 0.5, 0.25, -1.0], atol=1e-9)
+    np.testing.assert_allclose(exponents, [1.0, 1.0, 0.5, 0.5, 0.25, -1.0], atol=1e-9)
     assert all(sweep["standard_error"] < 1e-9 for sweep in record["sweeps"])
     assert record["memory"][0]["growth"] == 90.0
     assert "peak 199 MiB after 100 steps, +90 MiB since step 10" in scaling.format_table(record)

@@ -26,7 +26,7 @@ from pgps.adjustments.base import Evaluate
 from pgps.adjustments.metropolis import Move, metropolis
 from pgps.adjustments.widths import Funnels, Widths
 from pgps.density import Population
-from pgps.noise import draw_noise
+from pgps.noise import draw_noise, draw_uniform, split
 from pgps.quantiles import quantiles
 
 # Places are narrow or wide if they are among this share; there should be so many particles for each dimension.
@@ -45,15 +45,22 @@ _CLEARLY = 3.0
 
 def fit_funnels(population: Population, widths: Widths) -> Funnels | None:
     """The ways through the funnels that the widths tell of; None in dimensions that are too many for the particles."""
+    if (nothing := no_funnels(population, widths)) is None:
+        return None
+    return jax.lax.cond(jnp.any(widths.slopes != 0), lambda: _ways(population.particles, widths), lambda: nothing)
+
+
+def no_funnels(population: Population, widths: Widths) -> Funnels | None:
+    """The same with no way to go."""
     num, dim = population.particles.shape
     if dim < 2 or dim * _LEAST_PARTICLES > _SHARE * num:
         return None
+    shapes = jax.eval_shape(_ways, population.particles, widths)
+    return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
 
-    def fit() -> Funnels:
-        return jax.lax.map(lambda direction: _way(population.particles, widths, direction), widths.directions.T)
 
-    nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(fit))
-    return jax.lax.cond(jnp.any(widths.slopes != 0), fit, lambda: nothing)
+def _ways(x: Float[Array, "n dim"], widths: Widths) -> Funnels:
+    return jax.lax.map(lambda direction: _way(x, widths, direction), widths.directions.T)
 
 
 def _way(x: Float[Array, "n dim"], widths: Widths, direction: Float[Array, " dim"]) -> Funnels:
@@ -115,10 +122,11 @@ def _slopes(values: Float[Array, "n dim"], z: Float[Array, " n"]) -> Float[Array
 
 def funnel_step(key: Array, population: Population, funnels: Funnels, evaluate: Evaluate) -> Move:
     """One move of every particle, along one of the ways each; it costs one gradient call."""
-    key_way, key_length, key_noise, key_accept = jax.random.split(key, 4)
+    key_way, key_length, key_noise, key_accept = split(key, 4)
     x = population.particles
-    which = jax.random.categorical(key_way, jnp.log(funnels.length > 0), shape=(len(x),))
-    sizes = jax.random.uniform(key_length, (len(x),), x.dtype) * draw_noise(key_noise, x[:, :1])[:, 0]
+    open_so_far = jnp.cumsum(funnels.length > 0)
+    which = jnp.searchsorted(open_so_far, draw_uniform(key_way, len(x), x.dtype) * open_so_far[-1], side="right")
+    sizes = draw_uniform(key_length, len(x), x.dtype) * draw_noise(key_noise, x[:, :1])[:, 0]
 
     def along(way: Funnels) -> tuple[Float[Array, "n dim"], Float[Array, " n"]]:
         delta = way.length * sizes

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, Int, PyTree, Scalar
 
 from pgps import _checks
 from pgps.adjustments.base import AbstractAdjustment, Adjustment, Evaluate
-from pgps.adjustments.funnels import fit_funnels, funnel_step
+from pgps.adjustments.funnels import fit_funnels, funnel_step, no_funnels
 from pgps.adjustments.metropolis import (
     KeptMoves,
     Kernel,
@@ -27,9 +27,9 @@ from pgps.adjustments.metropolis import (
     metropolis,
     replayed_moves,
 )
-from pgps.adjustments.widths import Widths, refreshed, uniform_widths, width_functions
+from pgps.adjustments.widths import Widths, refreshed, uniform_widths, unit_widths, width_functions
 from pgps.density import Evaluations, Population
-from pgps.noise import draw_noise
+from pgps.noise import draw_noise, draw_uniform, fold_in, split
 
 
 def hmc_step(
@@ -47,7 +47,7 @@ def hmc_step(
     how much the logarithm of their density is larger there. Momenta are those along the axes of `widths`, if it is
     given, and else along the coordinates.
     """
-    key_momentum, key_accept = jax.random.split(key)
+    key_momentum, key_accept = split(key)
     momentum = draw_noise(key_momentum, population.particles)
     along, combine = (lambda v: v, lambda v: v) if widths is None else (widths.along, widths.combine)
 
@@ -107,7 +107,9 @@ class HMC(AbstractAdjustment):
         memory = first_memory(self.step_size, self.num_steps, population)
         if not (self.precondition and self.local):
             return memory
-        return memory._replace(widths=_fitted(jax.random.key(0), population))
+        # At the start they vary nowhere: a law to start from is hardly a funnel.
+        widths = unit_widths(population)
+        return memory._replace(widths=widths._replace(funnels=no_funnels(population, widths)))
 
     def leaves_invariant(self) -> bool:
         """By Metropolis's rule it is."""
@@ -117,14 +119,13 @@ class HMC(AbstractAdjustment):
         self, key: Array, before: Scalar, t: Scalar, population: Population, memory: PyTree, evaluate: Evaluate
     ) -> tuple[Population, PyTree, Adjustment]:
         """Take the moves; the step size follows the acceptance rate from one to the next."""
-        key_widths, key_moves = jax.random.split(key)
         widths = uniform_widths(population) if self.precondition else None
         if memory.widths is not None:
             # As the particles showed them when they had moved: a step leaves some in places where they hardly belong.
             widths = refreshed(memory.widths, population)
         num_leapfrog = self._num_leapfrog(population)
         moved, memory, report = adapted_moves(
-            key_moves if self.local else key,
+            key,
             population,
             memory,
             self._kernel(num_leapfrog, evaluate),
@@ -135,7 +136,7 @@ class HMC(AbstractAdjustment):
             _calls(num_leapfrog, widths),
         )
         if widths is not None and self.local:
-            memory = memory._replace(widths=_fitted(key_widths, moved))
+            memory = memory._replace(widths=_fitted(moved))
         return moved, memory, report
 
     def replay(
@@ -152,13 +153,13 @@ class HMC(AbstractAdjustment):
 
     def _kernel(self, num_leapfrog: int, evaluate: Evaluate) -> Kernel:
         def kernel(key: Array, population: Population, step_size: Scalar, widths: Widths) -> Move:
-            key_move, key_jitter = jax.random.split(key)
+            key_move, key_jitter = split(key)
             start = population.particles
-            shares = jax.lax.optimization_barrier(jax.random.uniform(key_jitter, (len(start),), start.dtype))
+            shares = draw_uniform(key_jitter, len(start), start.dtype)
             lengths = step_size * (1 - self.jitter * shares[:, None])
             if not self.local:
                 return hmc_step(key_move, population, lengths * widths.base, num_leapfrog, evaluate)
-            drawn = widths.draw(jax.random.fold_in(key, 0), start)
+            drawn = widths.draw(fold_in(key, 0), start)
             log_ratio = partial(widths.log_ratio, drawn, start)
             move = hmc_step(key_move, population, lengths * widths.at(drawn), num_leapfrog, evaluate, log_ratio, widths)
             funnels = widths.funnels
@@ -166,7 +167,7 @@ class HMC(AbstractAdjustment):
                 return move
             through = jax.lax.cond(
                 funnels.active,
-                lambda population: funnel_step(jax.random.fold_in(key, 1), population, funnels, evaluate),
+                lambda population: funnel_step(fold_in(key, 1), population, funnels, evaluate),
                 lambda population: Move(population, jnp.ones_like(move.acceptance), jnp.zeros_like(move.faults)),
                 move.population,
             )
@@ -175,9 +176,9 @@ class HMC(AbstractAdjustment):
         return kernel
 
 
-def _fitted(key: Array, population: Population) -> Widths:
+def _fitted(population: Population) -> Widths:
     """How widths vary from place to place, and the ways through the funnels that they tell of."""
-    widths = width_functions(key, population)
+    widths = width_functions(population)
     return widths._replace(funnels=fit_funnels(population, widths))
 
 

@@ -7,7 +7,7 @@ from jaxtyping import Array, Float, Int, PyTree, Scalar
 from pgps import _checks
 from pgps.adjustments.base import AbstractAdjustment, Adjustment, Evaluate
 from pgps.density import Evaluations, Population
-from pgps.noise import draw_noise
+from pgps.noise import draw_noise, fold_in
 from pgps.steppers.base import crossings
 
 
@@ -48,10 +48,10 @@ class Langevin(AbstractAdjustment):
         """Take the steps that are due at t."""
 
         def move(k: Int[Array, ""], population: Population) -> Population:
-            key_k = jax.random.fold_in(key, k)
+            key_k = fold_in(key, k)
             particles = langevin_step(key_k, population.particles, population.score, self.step_size)
             # A stochastic target is estimated by what is left of the key: noise takes it whole.
-            return evaluate(particles, jax.random.fold_in(key_k, 1))
+            return evaluate(particles, fold_in(key_k, 1))
 
         num_steps = self._steps_due(before, t)
         population = jax.lax.fori_loop(0, num_steps, move, population)

@@ -6,7 +6,6 @@ It is accepted by Metropolis's rule, so that p is the stationary law at any step
 """
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree, Scalar
 
@@ -24,12 +23,12 @@ from pgps.adjustments.metropolis import (
 )
 from pgps.adjustments.widths import Widths, uniform_widths
 from pgps.density import Evaluations, Population
-from pgps.noise import draw_noise
+from pgps.noise import draw_noise, split
 
 
 def mala_step(key: Array, population: Population, step_size: Array | float, evaluate: Evaluate) -> Move:
     """One move of every particle, which costs one gradient call each; coordinates may have step sizes of their own."""
-    key_noise, key_accept = jax.random.split(key)
+    key_noise, key_accept = split(key)
     noise = draw_noise(key_noise, population.particles)
     drift = step_size * population.score
     proposal = evaluate(population.particles + drift + jnp.sqrt(2 * step_size) * noise)

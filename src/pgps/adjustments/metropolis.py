@@ -23,6 +23,7 @@ from pgps.adjustments.widths import (
     width_spread,
 )
 from pgps.density import Evaluations, Population
+from pgps.noise import draw_uniform, fold_in
 
 # How fast ln step_size follows the acceptance rate, which falls by about a half per unit of it.
 _GAIN = 1.0
@@ -52,9 +53,7 @@ def metropolis(key: Array, population: Population, proposal: Population, log_rat
     # From outside the support every way back in is taken; to outside it, none.
     log_ratio = jnp.where(faulty | ~proposal.alive, -jnp.inf, jnp.where(population.alive, log_ratio, jnp.inf))
     probability = jnp.exp(jnp.minimum(log_ratio, 0.0))
-    # Drawn once: without the barrier XLA draws it again in every loop that reads the choice.
-    threshold = jax.lax.optimization_barrier(jax.random.uniform(key, probability.shape, probability.dtype))
-    accepted = threshold < probability
+    accepted = draw_uniform(key, len(probability), probability.dtype) < probability
     return Move(proposal.where(accepted, population), jnp.mean(probability), jnp.sum(faulty))
 
 
@@ -91,7 +90,7 @@ def replayed_moves(
     """Moves of a fixed step size and number."""
 
     def move(k: Int[Array, ""], population: Population) -> Population:
-        return kernel(jax.random.fold_in(key, k), population, kept.step_size, kept.widths).population
+        return kernel(fold_in(key, k), population, kept.step_size, kept.widths).population
 
     population = jax.lax.fori_loop(0, kept.num_steps, move, population)
     return population, Evaluations(gradients=kept.num_steps * calls_per_move)
@@ -157,7 +156,7 @@ def adapted_moves(
 
     def move(moves: Moves) -> Moves:
         last, log_step_size = moves.total, moves.log_step_size
-        new = kernel(jax.random.fold_in(key, moves.num_steps), last.population, jnp.exp(log_step_size), units)
+        new = kernel(fold_in(key, moves.num_steps), last.population, jnp.exp(log_step_size), units)
         if target_acceptance is not None:
             log_step_size += _GAIN * (new.acceptance - target_acceptance)
         total = Move(new.population, last.acceptance + new.acceptance, last.faults + new.faults)

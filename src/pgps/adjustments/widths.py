@@ -134,12 +134,12 @@ def uniform_widths(population: Population) -> Widths:
     return unit._replace(base=_base(population, unit))
 
 
-def local_widths(key: Array, population: Population) -> Widths:
+def local_widths(population: Population) -> Widths:
     """Widths that vary from place to place, where the scores tell that they do."""
-    return refreshed(width_functions(key, population), population)
+    return refreshed(width_functions(population), population)
 
 
-def width_functions(key: Array, population: Population) -> Widths:
+def width_functions(population: Population) -> Widths:
     """How widths vary from place to place, but not how large they are: `refreshed` tells that."""
     center, scale = _middle_and_spread(population.particles)
     unit = unit_widths(population)._replace(center=center, scale=scale)
@@ -151,8 +151,8 @@ def width_functions(key: Array, population: Population) -> Widths:
     left = jnp.where(jnp.isfinite(left), left, 0.0)
     left = left - jnp.mean(left, axis=0)
     functions = []
-    for k in range(_RANK):
-        direction, slopes = _function(jax.random.fold_in(key, k), standard, left)
+    for _ in range(_RANK):
+        direction, slopes = _function(standard, left)
         functions.append((direction, slopes))
         left = left + 2 * (standard @ direction)[:, None] * slopes
     directions, slopes = (jnp.stack(parts) for parts in zip(*functions, strict=True))
@@ -174,7 +174,7 @@ def _middle_and_spread(values: Float[Array, "n k"]) -> tuple[Float[Array, " k"],
 
 
 def _function(
-    key: Array, standard: Float[Array, "n dim"], sizes: Float[Array, "n dim"]
+    standard: Float[Array, "n dim"], sizes: Float[Array, "n dim"]
 ) -> tuple[Float[Array, " dim"], Float[Array, " dim"]]:
     """The linear function of the place that goes best with ln score^2, and the widths' slopes along it, up to 1."""
     num, dim = standard.shape
@@ -200,7 +200,9 @@ def _function(
         direction = jnp.where(length > 0, direction / length, 0.0)
         return direction, against(direction) / num
 
-    loadings = jax.lax.fori_loop(0, _ROUNDS, better, unit(jax.random.normal(key, (dim,), standard.dtype)))
+    # From a start that no density has reason to be at right angles to.
+    start = jnp.asarray(np.random.default_rng(dim).standard_normal(dim), standard.dtype)
+    loadings = jax.lax.fori_loop(0, _ROUNDS, better, unit(start))
     direction, slopes = scaled(along(loadings))
     # Coordinates whose own widths vary have a part in it by chance, mostly; the others tell better, if they do.
     others = jnp.where(jnp.abs(slopes) < _LEAST_SLOPE * jnp.max(jnp.abs(slopes)), direction, 0.0)

@@ -44,6 +44,12 @@ PRESETS = {
     "full": Preset(
         sweeps=(
             _sweep("particles, exact", "num_particles", (10**3, 10**4, 10**5, 10**6), Point("exact")),
+            _sweep(
+                "particles, exact, a regression with 1000 rows",
+                "num_particles",
+                (10**3, 10**4, 10**5, 10**6),
+                Point("exact", rows=1000),
+            ),
             _sweep("dimensions, diagonal field", "dim", (10, 10**2, 10**3, 10**4), Point("diagonal")),
             _sweep("dimensions, low-rank field", "dim", (10, 10**2, 10**3, 10**4), Point("low-rank")),
             _sweep("hidden units, 20 training steps", "width", (16, 64, 256, 1024), Point("mlp")),
@@ -58,7 +64,10 @@ PRESETS = {
         settled=10,
     ),
     "smoke": Preset(
-        sweeps=(_sweep("particles", "num_particles", (100, 200), Point("training-free")),),
+        sweeps=(
+            _sweep("particles", "num_particles", (100, 200), Point("training-free")),
+            _sweep("particles, a regression with 5 rows", "num_particles", (100, 200), Point("training-free", rows=5)),
+        ),
         memory=(Point("svgd", 50, steps=4),),
         settled=2,
     ),

@@ -1,8 +1,9 @@
 """One measurement of `pgps bench scaling`, in a process of its own: `python -m pgps.benchmarks.scaling_point ...`.
 
 So each has its own peak of memory, and as many devices as it asks for. The target has two Gaussian modes in any
-dimension. Timed is one compiled step, from the same state again and again: the least of its times is what an
-undisturbed machine would show. Where `steps` is given, `pgps.sample` takes so many, and memory is read after each.
+dimension, which cost next to nothing, or is a logistic regression with as many rows of data as are asked for. Timed is
+one compiled step, from the same state again and again: the least of its times is what an undisturbed machine would
+show. Where `steps` is given, `pgps.sample` takes so many, and memory is read after each.
 """
 
 import json
@@ -31,11 +32,17 @@ from pgps.run import Snapshot
 from pgps.sample import sample
 from pgps.settings import with_arrays
 from pgps.spread import Spread
+from pgps.targets.logistic import LogisticRegression
 
 # Steps before the one that is timed, and the seconds and calls that are enough.
 _WARM_UP = 1
 _ENOUGH_SECONDS = 0.5
 _MOST_CALLS = 50
+# Particles whose regression is worked out at once.
+_BATCH_SIZE = 1000
+# Where memory is watched, glibc returns arrays of a mebibyte and more as soon as they are freed. Left alone it raises
+# that limit to 32 MiB, and keeps what lies below it for later, in pieces that may not fit.
+_ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": str(2**20)}
 # A run whose memory is watched ends after so many seconds, with the steps that it has taken by then.
 _LONGEST_RUN = 900.0
 
@@ -50,6 +57,7 @@ class Point(NamedTuple):
         width: Hidden units of the network, for `mlp`.
         devices: Devices that share the particles.
         steps: Steps to take while memory is read; 0 times one step instead.
+        rows: Rows of data of a regression; 0 is the target with two modes.
     """
 
     method: str
@@ -58,6 +66,7 @@ class Point(NamedTuple):
     width: int = 64
     devices: int = 1
     steps: int = 0
+    rows: int = 0
 
 
 def _affine(rank: int) -> AbstractMethod:
@@ -84,10 +93,9 @@ METHODS: dict[str, Callable[[Point], AbstractMethod]] = {
 def measured(point: Point, repeats: int) -> dict[str, Any]:
     """Measure in a new process; returns what it found, with the point."""
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={point.devices}"
+    settings = {"XLA_FLAGS": flags.strip()} | (_ALLOCATOR if point.steps else {})
     command = [sys.executable, "-m", "pgps.benchmarks.scaling_point", json.dumps(point), str(repeats)]
-    done = subprocess.run(
-        command, env=os.environ | {"XLA_FLAGS": flags.strip()}, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run(command, env=os.environ | settings, capture_output=True, text=True, check=False)
     if done.returncode:
         reason = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
         raise RuntimeError(f"the measurement of {point} failed: {reason}")
@@ -100,10 +108,21 @@ def logdensity(x: Float[Array, " dim"]) -> Scalar:
     return jnp.logaddexp(*[-0.5 * jnp.sum(((x - mean) / scale) ** 2) for mean in (2.0, -2.0)])
 
 
+def _regression(num_rows: int, dim: int) -> LogisticRegression:
+    """Standard normal rows, with labels that weights of 1 give them."""
+    rng = np.random.default_rng(0)
+    features = rng.standard_normal((num_rows, dim - 1))
+    labels = rng.random(num_rows) < 1 / (1 + np.exp(-features.sum(axis=1)))
+    return LogisticRegression(features, labels, prior_scale=3.0)
+
+
 def step_seconds(point: Point, repeats: int) -> dict[str, Any]:
     """The seconds of one step, and the gradient calls per particle in it."""
-    spread = Spread(jax.make_mesh((point.devices,), ("particles",)) if point.devices > 1 else None)
-    problem = Problem.of(logdensity, Normal(0.0, 3.0, shape=(point.dim,)), spread)
+    mesh = jax.make_mesh((point.devices,), ("particles",)) if point.devices > 1 else None
+    # A million particles times a thousand rows would be 4 GB, for each of several arrays.
+    spread = Spread(mesh, _BATCH_SIZE if point.rows else None)
+    target = _regression(point.rows, point.dim) if point.rows else logdensity
+    problem = Problem.of(target, Normal(0.0, 3.0, shape=(point.dim,)), spread)
     method = with_arrays(METHODS[point.method](point), problem.structure.dtype)
 
     @eqx.filter_jit

@@ -3,12 +3,12 @@
 import abc
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int, PyTree
 
 from pgps.density import Evaluations, Population, Problem, evaluate_target
+from pgps.noise import fold_in
 from pgps.steppers.base import Clock
 from pgps.weights import Weights
 
@@ -62,7 +62,7 @@ class AbstractMethod(eqx.Module):
 def estimation_key(key: Array) -> Array:
     """The key by which a step, or a beginning, estimates a stochastic target."""
     # Far from the numbers that steps fold in themselves.
-    return jax.random.fold_in(key, 2**31)
+    return fold_in(key, 2**31)
 
 
 def begin_on_target(

@@ -165,8 +165,9 @@ class WeightedLeap(eqx.Module):
 
     def _largest_stretch(self, t: Scalar, particles: Float[Array, "n dim"]) -> Scalar:
         middle = jnp.mean(particles, axis=0)
-        places = (particles, middle + _SPREAD * (particles - middle))
-        return jnp.max(jnp.stack([self._at(x, lambda params, x: self.field.stretch(params, t, x)) for x in places]))
+        places = on_islands((particles, middle + _SPREAD * (particles - middle)))
+        places = jnp.concatenate(places, axis=1).reshape(-1, particles.shape[1])
+        return jnp.max(self._at(places, lambda params, x: self.field.stretch(params, t, x)))
 
     def _at(self, particles: Float[Array, "n dim"], function: Callable[[PyTree, Array], Scalar]) -> Float[Array, " n"]:
         """`function(params, x)` of each particle, with the parameters of its island."""

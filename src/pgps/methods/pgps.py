@@ -45,6 +45,7 @@ from pgps.methods.leap import (
     trusted_step,
 )
 from pgps.methods.smc import weight_doubts
+from pgps.noise import fold_in, split
 from pgps.paths.base import AbstractPath, evaluate
 from pgps.scouting.opinion import Scouting
 from pgps.steppers.base import AbstractStepper, Clock
@@ -125,7 +126,7 @@ class PGPS(AbstractMethod):
 
     def init(self, key: Array, problem: Problem, num_particles: int) -> State:
         """Particles from the initial law, evaluated at t = 0, and a fresh field."""
-        key_particles, key_field = jax.random.split(key)
+        key_particles, key_field = split(key)
         dim, dtype = problem.structure.dim, problem.structure.dtype
         clock = Clock.start(dtype)
         params, weights = self.field.init(key_field, dim, dtype), None
@@ -154,7 +155,7 @@ class PGPS(AbstractMethod):
 
     def step(self, key: Array, state: State, problem: Problem) -> tuple[State, Row]:
         """One pass through the loop of Algorithm 3."""
-        key_train, key_adjust = jax.random.split(key)
+        key_train, key_adjust = split(key)
         path = self._chosen(state.memory.path)
         params, trainer, training = self._train(key_train, state)
         flow = self._flow(key_train, state, params)
@@ -166,7 +167,7 @@ class PGPS(AbstractMethod):
             assert state.weights is not None
             weights = state.weights.reweighted(leap.increments)
             row = {"ess": weights.ess, "log_evidence": weights.log_evidence}
-            key_resample, key_adjust = jax.random.split(key_adjust)
+            key_resample, key_adjust = split(key_adjust)
             weights, indices = weights.resampled(key_resample, self.weighing.resample_below)
             population = population.take(indices)
             row |= {
@@ -213,13 +214,13 @@ class PGPS(AbstractMethod):
             return self.trainer.fit(key, t, population, self.field, params, trainer, log_weights)
 
         swapped = jax.tree.map(lambda leaf: leaf[::-1], (on_islands(population), state.weights.on_islands))
-        islands = (jax.random.split(key, ISLANDS), swapped[0], memory.params, memory.trainer, swapped[1])
+        islands = (split(key, ISLANDS), swapped[0], memory.params, memory.trainer, swapped[1])
         params, trainer, trainings = jax.lax.map(fit, islands)
         return params, trainer, trainings.joined()
 
     def _flow(self, key: Array, state: State, params: PyTree) -> Flow:
         """The field at the particles; with weights, that of their island."""
-        key, t, particles = jax.random.fold_in(key, 0), state.clock.t, state.population.particles
+        key, t, particles = fold_in(key, 0), state.clock.t, state.population.particles
         if state.weights is None:
             return Flow(*evaluate_field(self.field, params, t, particles, key))
         return Flow(*island_by_island(lambda own, x: evaluate_field(self.field, own, t, x, key), params, particles))
@@ -247,7 +248,7 @@ class PGPS(AbstractMethod):
     ) -> tuple[Population, Weights, Evaluations]:
         """Take a step again on other particles, as it was: their weights are exact, and the evidence unbiased."""
         assert self.weighing is not None
-        key_resample, key_moves = jax.random.split(key)
+        key_resample, key_moves = split(key)
         t, length, params, path = transport.before, transport.length, transport.params, self._chosen(transport.path)
 
         def evaluate_after(x: Float[Array, "n dim"], key: Array | None = None) -> Population:

@@ -11,7 +11,6 @@ Path-guided sampling with no field, and with exact weights. Both ends of the pat
 ladder, the weights and the change of t cost no evaluation: only moves do.
 """
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
@@ -22,6 +21,7 @@ from pgps.adjustments.mala import MALA
 from pgps.density import Evaluations, Problem
 from pgps.methods.base import AbstractMethod, Row, State, Trace
 from pgps.methods.mala import refused
+from pgps.noise import split
 from pgps.paths.base import evaluate
 from pgps.paths.geometric import Geometric
 from pgps.steppers.base import AbstractStepper, Clock
@@ -82,7 +82,7 @@ class TemperedSMC(AbstractMethod):
 
     def step(self, key: Array, state: State, problem: Problem) -> tuple[State, Row]:
         """Reweight, resample and move."""
-        key_resample, key_move = jax.random.split(key)
+        key_resample, key_move = split(key)
         assert state.weights is not None
         population, t = state.population, state.clock.t
 

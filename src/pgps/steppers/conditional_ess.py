@@ -21,11 +21,11 @@ _RATIO = 4.0
 
 def conditional_ess(log_weights: Float[Array, " n"], increments: Float[Array, " n"]) -> Scalar:
     """The conditional effective sample size of log-weight increments, as a share of 1."""
+    weights = jnp.exp(log_weights - jnp.max(log_weights))
     # A particle of weight 0 counts for nothing, whatever its increment.
-    increments = jnp.where(log_weights == -jnp.inf, -jnp.inf, increments)
-    first = jax.nn.logsumexp(log_weights + increments)
-    second = jax.nn.logsumexp(log_weights + 2 * increments)
-    return jnp.exp(2 * first - second - jax.nn.logsumexp(log_weights))
+    increments = jnp.where(weights > 0, increments, -jnp.inf)
+    factors = jnp.exp(increments - jnp.max(increments))
+    return (weights @ factors) ** 2 / (weights @ factors**2 * jnp.sum(weights))
 
 
 class ConditionalESS(AbstractStepper):

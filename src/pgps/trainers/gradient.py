@@ -18,6 +18,7 @@ from jaxtyping import Array, Bool, Float, PyTree, Scalar
 from pgps import _checks
 from pgps.density import Population
 from pgps.fields.base import AbstractField
+from pgps.noise import fold_in
 from pgps.trainers.base import AbstractTrainer, Training
 from pgps.trainers.residual import Loss, evaluate_field, mean_square
 
@@ -106,11 +107,11 @@ class Gradient(AbstractTrainer):
             updates, optimizer = self._optimizer(memory).update(gradient, memory.optimizer, params)
             # Observed anew, since weight decay would shrink also what is not to be trained.
             params = field.observe(optax.apply_updates(params, updates), population)
-            loss, gradient = jax.value_and_grad(loss_fn)(params, jax.random.fold_in(key, k + 1))
+            loss, gradient = jax.value_and_grad(loss_fn)(params, fold_in(key, k + 1))
             return k + 1, params, GradientMemory(optimizer, self._dropped(memory, loss)), loss, gradient
 
         params = field.observe(params, population)
-        loss, gradient = jax.value_and_grad(loss_fn)(params, jax.random.fold_in(key, 0))
+        loss, gradient = jax.value_and_grad(loss_fn)(params, fold_in(key, 0))
         start = (jnp.asarray(0), params, memory, loss, gradient)
         num_steps, params, memory, loss, _ = jax.lax.while_loop(unfinished, train, start)
         return params, memory, Training(loss, num_steps, self._converged(loss))

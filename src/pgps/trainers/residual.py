@@ -19,6 +19,7 @@ from jaxtyping import Array, Float, Int, PyTree, Scalar
 
 from pgps.density import Population
 from pgps.fields.base import AbstractField
+from pgps.noise import split
 
 Loss = Callable[[Float[Array, "n dim"], Float[Array, " n"], Population], Scalar]
 """Takes the field's values, its divergences and the population."""
@@ -52,7 +53,7 @@ def evaluate_field(
     field: AbstractField, params: PyTree, t: Scalar, particles: Float[Array, "n dim"], key: Array
 ) -> tuple[Float[Array, "n dim"], Float[Array, " n"]]:
     """The field and its divergence at every particle."""
-    keys = jax.random.split(key, len(particles))
+    keys = split(key, len(particles))
     return jax.vmap(lambda x, key: field.apply_and_divergence(params, t, x, key))(particles, keys)
 
 

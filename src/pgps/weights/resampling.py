@@ -4,12 +4,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from pgps.noise import draw_uniform
+
 
 def _comb(key: Array, weights: Float[Array, " n"], num_teeth: int | Int[Array, ""]) -> Int[Array, " n"]:
     """The particles under the teeth (i + u) / num_teeth for i < n, of which the first `num_teeth` lie within 1."""
     # Parallel sums wobble: a particle without weight must not rise above its neighbour, or it could be chosen.
     sums = jax.lax.cummax(jnp.where(weights > 0, jnp.cumsum(weights), 0.0))
-    teeth = (jnp.arange(len(weights)) + jax.random.uniform(key, (), sums.dtype)) / num_teeth * sums[-1]
+    teeth = (jnp.arange(len(weights)) + draw_uniform(key, 1, sums.dtype)) / num_teeth * sums[-1]
     # The last tooth may round up to the end of the sums, where there is no particle left.
     indices = jnp.searchsorted(sums, jnp.minimum(teeth, jnp.nextafter(sums[-1], 0)), side="right")
     return indices.astype(int)  # as jnp.arange has it

@@ -18,13 +18,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Scalar
 
+from pgps.noise import split
 from pgps.weights.resampling import systematic
 
 
 def effective_sample_size(log_weights: Float[Array, " n"]) -> Scalar:
     """(sum_i w_i)^2 / sum_i w_i^2, which rounding does not lift above their number."""
-    ess = jnp.exp(2 * jax.nn.logsumexp(log_weights) - jax.nn.logsumexp(2 * log_weights))
-    return jnp.minimum(ess, len(log_weights))
+    weights = jnp.exp(log_weights - jnp.max(log_weights))
+    return jnp.minimum(jnp.sum(weights) ** 2 / jnp.sum(weights**2), len(log_weights))
 
 
 class Weights(eqx.Module):
@@ -58,7 +59,7 @@ class Weights(eqx.Module):
         """Equal weights on each island whose effective share has fallen below this; also the chosen particles."""
         islands, each = self.on_islands.shape
         needed = self.effective_shares < below
-        keys = jax.random.split(key, islands)
+        keys = split(key, islands)
         # An island that needs none is left out of the work, too.
         chosen = jax.lax.map(
             lambda island: jax.lax.cond(island[0], systematic, lambda *_: jnp.arange(each), *island[1:]),
