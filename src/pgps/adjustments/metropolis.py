@@ -13,15 +13,8 @@ from jaxtyping import Array, Bool, Float, Int, Scalar
 
 from pgps import _checks
 from pgps.adjustments.base import Adjustment
-from pgps.adjustments.widths import (
-    Widths,
-    distance_covered,
-    places_covered,
-    uniform_widths,
-    unit_widths,
-    width_ratio,
-    width_spread,
-)
+from pgps.adjustments.crossed import Crossed
+from pgps.adjustments.widths import uniform_widths, unit_widths
 from pgps.density import Evaluations, Population
 from pgps.noise import draw_uniform, fold_in
 
@@ -43,7 +36,7 @@ class Move(NamedTuple):
     faults: Int[Array, ""]
 
 
-Kernel = Callable[[Array, Population, Scalar, Widths], Move]
+Kernel = Callable[[Array, Population, Scalar, Crossed], Move]
 """One move of every particle: (key, population, step_size, widths) -> Move, with steps in units of the widths."""
 
 
@@ -63,7 +56,7 @@ class MoveMemory(NamedTuple):
     log_step_size: Scalar
     num_steps: Scalar
     """The number of moves that seemed enough, not yet rounded."""
-    widths: Widths | None = None
+    widths: Crossed | None = None
     """The widths as the moved particles show them, where moves go by local ones."""
 
 
@@ -80,7 +73,7 @@ class KeptMoves(NamedTuple):
     """Moves that can be made again: the step size, what it is measured in, and their number."""
 
     step_size: Scalar
-    widths: Widths
+    widths: Crossed
     num_steps: Int[Array, ""]
 
 
@@ -115,9 +108,9 @@ def check_moves(
     _checks.whole("max_steps", max_steps, at_least=1)
 
 
-def _covered(before: Population, after: Population, widths: Widths) -> Scalar:
+def _covered(before: Population, after: Population, widths: Crossed) -> Scalar:
     """The lesser of two distances: that in units of the widths, and that between narrow and wide places."""
-    return jnp.minimum(distance_covered(before, after, widths), _PLACES * places_covered(before, after, widths))
+    return jnp.minimum(widths.distance_covered(before, after), _PLACES * widths.places_covered(before, after))
 
 
 def adapted_moves(
@@ -125,7 +118,7 @@ def adapted_moves(
     population: Population,
     memory: MoveMemory,
     kernel: Kernel,
-    widths: Widths | None,
+    widths: Crossed | None,
     target_acceptance: float | None,
     mixing: float | None,
     max_steps: int,
@@ -144,8 +137,8 @@ def adapted_moves(
         max_steps: The largest number of moves, where it is adapted.
         calls_per_move: Gradient calls that one move costs.
     """
-    units = unit_widths(population) if widths is None else widths
-    measure = uniform_widths(population) if widths is None else widths
+    units = Crossed.same(unit_widths(population)) if widths is None else widths
+    measure = Crossed.same(uniform_widths(population)) if widths is None else widths
     planned = jnp.round(memory.num_steps).astype(int)
 
     def unfinished(moves: Moves) -> Bool[Array, ""]:
@@ -177,7 +170,7 @@ def adapted_moves(
     return moves.total.population, MoveMemory(moves.log_step_size, enough), report
 
 
-def _report(moves: Moves, units: Widths, measure: Widths, calls_per_move: Int[Array, ""] | int) -> Adjustment:
+def _report(moves: Moves, units: Crossed, measure: Crossed, calls_per_move: Int[Array, ""] | int) -> Adjustment:
     population, num_steps = moves.total.population, moves.num_steps
     return Adjustment(
         num_steps,
@@ -185,7 +178,7 @@ def _report(moves: Moves, units: Widths, measure: Widths, calls_per_move: Int[Ar
         moves.total.acceptance / num_steps,
         moves.total.faults,
         moves.covered,
-        width_spread(population, measure),
-        width_ratio(population, measure),
-        KeptMoves(jnp.exp(moves.log_step_size), units, num_steps),
+        measure.spread(population),
+        measure.ratio(population),
+        KeptMoves(jnp.exp(moves.log_step_size), units.first, num_steps),
     )

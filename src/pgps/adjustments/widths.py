@@ -25,13 +25,13 @@ from jaxtyping import Array, Bool, Float, Scalar
 from scipy import special
 
 from pgps.density import Population
-from pgps.noise import draw_noise
 from pgps.quantiles import quantiles
 
 # The noise tau of zeta, in units of the logarithm of the width.
 _NOISE = 0.5
-# Functions z at the most, and the rounds of partial least squares that find one.
-_RANK = 2
+RANK = 2
+"""Functions z, at the most."""
+# Rounds of partial least squares that find one.
 _ROUNDS = 6
 # A function is used if it explains this share of the variance of ln score^2; by chance it would explain up to 4 / N.
 _LEAST_SHARE = 0.05
@@ -66,9 +66,9 @@ class Funnels(NamedTuple):
     length: Float[Array, " rank"]
 
     @property
-    def active(self) -> Bool[Array, ""]:
+    def active(self) -> Bool[Array, "..."]:
         """Whether there is any way to go."""
-        return jnp.any(self.length > 0)
+        return jnp.any(self.length > 0, axis=-1)
 
 
 class Widths(NamedTuple):
@@ -108,10 +108,9 @@ class Widths(NamedTuple):
         """The widths at a place z."""
         return self.base * jnp.exp(places @ self.slopes)
 
-    def draw(self, key: Array, particles: Float[Array, "n dim"]) -> Float[Array, "n rank"]:
-        """zeta, for a move from each particle."""
-        places = self.places(particles)
-        return places + _NOISE * draw_noise(key, places)
+    def drawn(self, noise: Float[Array, "n rank"], particles: Float[Array, "n dim"]) -> Float[Array, "n rank"]:
+        """zeta, for a move from each particle, by standard normal noise."""
+        return self.places(particles) + _NOISE * noise
 
     def log_ratio(
         self, drawn: Float[Array, "n rank"], start: Float[Array, "n dim"], end: Float[Array, "n dim"]
@@ -124,7 +123,7 @@ class Widths(NamedTuple):
 def unit_widths(population: Population) -> Widths:
     """Widths of 1, everywhere and in each coordinate."""
     dim, dtype = population.particles.shape[1], population.particles.dtype
-    ones, zeros = jnp.ones(dim, dtype), jnp.zeros((_RANK, dim), dtype)
+    ones, zeros = jnp.ones(dim, dtype), jnp.zeros((RANK, dim), dtype)
     return Widths(ones, zeros[0], ones, zeros.T, zeros)
 
 
@@ -151,7 +150,7 @@ def width_functions(population: Population) -> Widths:
     left = jnp.where(jnp.isfinite(left), left, 0.0)
     left = left - jnp.mean(left, axis=0)
     functions = []
-    for _ in range(_RANK):
+    for _ in range(RANK):
         direction, slopes = _function(standard, left)
         functions.append((direction, slopes))
         left = left + 2 * (standard @ direction)[:, None] * slopes
