@@ -61,7 +61,8 @@ def test_moves_that_adapt_leave_the_law_as_it_is():
         population = gaussian(jax.random.normal(key_start, (100, dim)) @ root.T)
 
         def adjust(carry: tuple, key: Array) -> tuple[tuple, None]:
-            return adjustment.adjust(key, one, one, *carry, gaussian)[:2], None
+            population, memory, _ = adjustment.adjust(key, one, one, carry[0], carry[1], gaussian)
+            return (population, memory), None
 
         start = (population, adjustment.init(population))
         (population, _), _ = jax.lax.scan(adjust, start, jax.random.split(key_moves, 30))

@@ -60,6 +60,7 @@ CASES = {"neck": (NECK, lambda num: NECK.sample(KEY, num), 0, 5), "group": (grou
 def test_widths_that_vary_are_found(name: str):
     density, draw, coordinate, num_steep = CASES[name]
     funnels = fitted(evaluated(density, draw(4000))).funnels
+    assert funnels is not None
     assert funnels.active
     way = jax.tree.map(lambda leaf: np.asarray(leaf[0]), funnels)
     # One step along the way is one in the coordinate that decides, and widths are exp(x_0 / 2) and exp(x_1).
