@@ -32,6 +32,7 @@ from pgps import (
     trainers,
     training_free,
 )
+from pgps.adjustments.widths import Widths, refreshed, width_functions
 from pgps.density import Population, Problem
 
 # Data sets are not part of the repository.
@@ -305,3 +306,8 @@ def assert_covariance(draws: Any, mean: Any, covariance: Any, num_errors: float 
     products = centered[:, :, None] * centered[:, None, :]
     error = products.std(axis=0) / np.sqrt(n)
     np.testing.assert_array_less(np.abs(products.mean(axis=0) - covariance), num_errors * error)
+
+
+def local_widths(population: Population) -> Widths:
+    """Widths that vary from place to place, fitted to all particles."""
+    return refreshed(width_functions(population), population)

@@ -5,10 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from helpers import as_arrays
+from helpers import as_arrays, local_widths
 from pgps.adjustments import HMC
 from pgps.adjustments.crossed import Crossed
-from pgps.adjustments.widths import Widths, local_widths, uniform_widths
+from pgps.adjustments.widths import Widths, uniform_widths
 from pgps.density import Population
 
 KEY = jax.random.key(0)

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from jaxtyping import Array
 
-from helpers import normal_array
+from helpers import local_widths, normal_array
 from pgps import targets
 from pgps.adjustments.crossed import Crossed
 from pgps.adjustments.funnels import fit_funnels, funnel_step
 from pgps.adjustments.metropolis import Move
-from pgps.adjustments.widths import Widths, local_widths, width_ratio
+from pgps.adjustments.widths import Widths, width_ratio
 from pgps.density import Population
 
 OPTIMISED = True

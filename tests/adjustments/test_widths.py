@@ -8,10 +8,10 @@ import pytest
 from jaxtyping import Array
 from scipy import stats
 
-from helpers import as_arrays, normal_array
+from helpers import as_arrays, local_widths, normal_array
 from pgps import targets
 from pgps.adjustments import HMC, Adjustment
-from pgps.adjustments.widths import distance_covered, local_widths, places_covered, uniform_widths, width_spread
+from pgps.adjustments.widths import distance_covered, places_covered, uniform_widths, width_spread
 from pgps.benchmarks import gauntlet_cases
 from pgps.density import Population
 

@@ -48,8 +48,7 @@ class Crossed(NamedTuple):
 
     def each(self, function: Callable[..., PyTree], *arrays: Array) -> PyTree:
         """`function(widths, ...)` of each part; gives arrays over all particles."""
-        num_parts = len(self.parts.base)
-        values = jax.vmap(function)(self.parts, *[array.reshape(num_parts, -1, *array.shape[1:]) for array in arrays])
+        values = jax.vmap(function)(self.parts, *_in_parts(arrays, len(self.parts.base)))
         return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), values)
 
     def base(self, particles: Float[Array, "n dim"]) -> Float[Array, "n dim"]:
@@ -95,12 +94,12 @@ class Crossed(NamedTuple):
         return jnp.mean(self._of_parts(width_ratio, population))
 
     def _of_parts(self, measure: Callable[..., Scalar], *populations: Population) -> Float[Array, " parts"]:
-        num_parts = len(self.parts.base)
-        return jax.vmap(measure)(*[_in_parts(population, num_parts) for population in populations], self.parts)
+        return jax.vmap(measure)(*_in_parts(populations, len(self.parts.base)), self.parts)
 
 
-def _in_parts(population: Population, num_parts: int) -> Population:
-    return jax.tree.map(lambda leaf: leaf.reshape(num_parts, -1, *leaf.shape[1:]), population)
+def _in_parts(tree: PyTree, num_parts: int) -> PyTree:
+    """Arrays over the particles, with a leading axis over their parts."""
+    return jax.tree.map(lambda leaf: leaf.reshape(num_parts, -1, *leaf.shape[1:]), tree)
 
 
 def _others(population: Population) -> Population:

@@ -133,11 +133,6 @@ def uniform_widths(population: Population) -> Widths:
     return unit._replace(base=_base(population, unit))
 
 
-def local_widths(population: Population) -> Widths:
-    """Widths that vary from place to place, where the scores tell that they do."""
-    return refreshed(width_functions(population), population)
-
-
 def width_functions(population: Population) -> Widths:
     """How widths vary from place to place, but not how large they are: `refreshed` tells that."""
     center, scale = _middle_and_spread(population.particles)
