@@ -107,9 +107,9 @@ def test_chunks_grow_while_they_are_short_and_shrink_when_they_are_long():
 def test_a_step_changes_no_type(method):
     """Types that differ from one call to the next, weak ones too, would mean compiling all of it again."""
     method, limit = with_arrays(method, jnp.float32), jnp.asarray(100)
-    lanes = run.Lanes(vector_problem(), None, jax.random.split(KEY, 1))
-    begun = eqx.filter_eval_shape(lanes_module.begin_runs, method, lanes, 8, limit)
-    advanced, _, _ = eqx.filter_eval_shape(lanes_module.advance_runs, method, lanes, limit, None, begun, jnp.asarray(0))
+    lanes = run.Lanes.of([method], [vector_problem()], jax.random.split(KEY, 1))
+    begun = eqx.filter_eval_shape(lanes_module.begin_runs, lanes, 8, limit)
+    advanced, _, _ = eqx.filter_eval_shape(lanes_module.advance_runs, lanes, limit, None, begun, jnp.asarray(0))
     assert jax.tree.leaves(jax.tree.map(_kind, begun)) == jax.tree.leaves(jax.tree.map(_kind, advanced))
     assert not any(leaf.weak_type for leaf in jax.tree.leaves(begun))
 

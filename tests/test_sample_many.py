@@ -1,5 +1,6 @@
 """Many runs in one program are the runs one by one; and what is observed on the way is in the trace."""
 
+import dataclasses
 import sys
 
 import equinox as eqx
@@ -10,7 +11,12 @@ import pytest
 
 import pgps
 from pgps.adjustments import MALA
+from pgps.density import Problem
+from pgps.lanes import Lanes
 from pgps.methods import Langevin, TemperedSMC
+from pgps.settings import with_arrays
+from pgps.spread import ONE_DEVICE
+from pgps.steppers import ConditionalESS
 from pgps.targets import GaussianMixture
 
 # Single runs and many are two programs, whose bits are compared.
@@ -66,6 +72,80 @@ def test_every_run_has_a_density_of_its_own(name):
     results = pgps.sample_many(targets, STANDARD, keys=KEYS, num_particles=50, method=METHODS[name])
     for target, key, result in zip(targets, KEYS, results, strict=True):
         assert_same(result, pgps.sample(target, STANDARD, key=key, num_particles=50, method=METHODS[name]))
+
+
+SETTINGS = {
+    # A whole number is as good as any, and what is decided on the host, such as the number of steps, is a setting too.
+    "paper": [
+        pgps.paper(alpha, 0.8, psi=psi, max_dt=0.3, width=8, max_training_steps=20, threshold=50.0)
+        for alpha, psi in ((0, 0.5), (0.5, 1.0), (1, 2.0))
+    ],
+    "smc": [
+        TemperedSMC(ConditionalESS(share), moves=MALA(num_steps=num)) for share, num in ((0.5, 1), (0.7, 2), (0.9, 3))
+    ],
+    "langevin": [Langevin(size, num) for size, num in ((0.01, 7), (0.05, 10), (0.1, 3))],
+}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.filterwarnings("ignore::pgps.PGPSWarning")
+def test_every_run_has_settings_of_its_own(name):
+    target, methods = mixture(0.5), SETTINGS[name]
+    results = pgps.sample_many(target, STANDARD, keys=KEYS, num_particles=50, method=methods)
+    for method, key, result in zip(methods, KEYS, results, strict=True):
+        assert_same(result, pgps.sample(target, STANDARD, key=key, num_particles=50, method=method))
+
+
+@pytest.mark.filterwarnings("ignore::pgps.PGPSWarning")
+def test_a_sweep_of_settings_and_densities_with_one_key():
+    methods, targets = SETTINGS["langevin"], [mixture(share) for share in (0.05, 0.5, 0.95)]
+    results = pgps.sample_many(targets, STANDARD, keys=[KEYS[0]] * 3, num_particles=50, method=methods)
+    for method, target, result in zip(methods, targets, results, strict=True):
+        assert_same(result, pgps.sample(target, STANDARD, key=KEYS[0], num_particles=50, method=method))
+    assert [len(result.trace["t"]) for result in results] == [7, 10, 3]
+
+
+@pytest.mark.filterwarnings("ignore::pgps.PGPSWarning")
+def test_a_sweep_is_one_program():
+    traces = 0
+
+    def logdensity(x):
+        nonlocal traces
+        traces += 1
+        return gaussian(x)
+
+    counts = []
+    # The first time JAX looks once more, and remembers.
+    for sizes in ((0.01, 0.02), (0.01, 0.02, 0.03), (0.01, 0.02, 0.03, 0.04, 0.05)):
+        before = traces
+        methods = [Langevin(size, 5) for size in sizes]
+        keys = [KEYS[0]] * len(sizes)
+        pgps.sample_many(logdensity, STANDARD, keys=keys, num_particles=16, method=methods)
+        counts.append(traces - before)
+    assert counts[1] == counts[2]
+
+
+@pytest.mark.parametrize("at_once", [2, 3, 10])
+@pytest.mark.filterwarnings("ignore::pgps.PGPSWarning")
+def test_runs_at_once_are_those_one_by_one_but_for_rounding(at_once):
+    target, methods = mixture(0.5), SETTINGS["langevin"]
+    one_by_one, vectorised = (
+        pgps.sample_many(target, STANDARD, keys=KEYS, num_particles=50, method=methods, at_once=number)
+        for number in (1, at_once)
+    )
+    for one, other in zip(one_by_one, vectorised, strict=True):
+        np.testing.assert_allclose(one.particles, other.particles, rtol=1e-4, atol=1e-5)
+        assert (one.status, one.num_evaluations) == (other.status, other.num_evaluations)
+        assert len(one.trace["t"]) == len(other.trace["t"])
+
+
+def test_what_runs_share_is_not_copied_for_each():
+    data = jnp.arange(5.0)
+    problems = [Problem.of(Shared(data, jnp.asarray(share)), STANDARD, ONE_DEVICE) for share in (0.1, 0.2)]
+    problems = [problems[0], dataclasses.replace(problems[0], logdensity_fn=problems[1].logdensity_fn)]
+    lanes = Lanes.of([with_arrays(LANGEVIN, jnp.float32)], problems, KEYS[:2])
+    [own] = jax.tree.leaves(lanes.own)
+    np.testing.assert_allclose(own, [0.1, 0.2])
 
 
 def test_a_run_that_fails_leaves_the_others_alone():
@@ -146,8 +226,16 @@ class TestObserve:
             assert result.trace["b"][-1] == pytest.approx(float(result.particles["b"].mean()), abs=1e-6)
 
 
+class Shared(eqx.Module):
+    data: jax.Array
+    share: jax.Array
+
+    def __call__(self, x):
+        return gaussian(x) * self.share + jnp.sum(self.data)
+
+
 class OtherShape(eqx.Module):
-    offset: jax.Array
+    offset: jax.Array | np.ndarray
 
     def __call__(self, x):
         return gaussian(x - self.offset)
@@ -186,7 +274,28 @@ class TestBadInput:
                 ValueError,
                 ["logdensity_fn", "values of their arrays alone", "pgps.sample"],
             ),
+            (
+                {"logdensity_fn": [OtherShape(np.zeros(2)), OtherShape(np.ones(2)), OtherShape(np.zeros(3))]},
+                ValueError,
+                ["logdensity_fn", "values of their arrays alone"],
+            ),
+            ({"method": [LANGEVIN] * 2}, ValueError, ["method", "one per key (3)", "got 2"]),
+            ({"method": []}, ValueError, ["method", "got 0"]),
+            ({"method": "exact"}, TypeError, ["method", "'exact'", "pgps.exact()"]),
+            ({"method": [LANGEVIN, LANGEVIN, "langevin"]}, TypeError, ["method", "'langevin'", "pgps.exact()"]),
+            (
+                {"method": [LANGEVIN, LANGEVIN, TemperedSMC()]},
+                ValueError,
+                ["method", "values of their numbers alone", "pgps.sample"],
+            ),
+            (
+                {"method": [pgps.paper(width=8), pgps.paper(width=8), pgps.paper(width=9)]},
+                ValueError,
+                ["method", "values of their numbers alone"],
+            ),
             ({"logdensity_fn": [1.0, 2.0, 3.0]}, TypeError, ["logdensity_fn", "1.0", "callable"]),
+            ({"at_once": 0}, ValueError, ["at_once", "0"]),
+            ({"at_once": 1.5}, TypeError, ["at_once", "1.5", "integer"]),
             ({"observe": 3}, TypeError, ["observe", "3", "dict of scalars"]),
             ({"observe": lambda x: jnp.mean(x)}, ValueError, ["observe", "dict of scalars"]),
             (

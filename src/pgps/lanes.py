@@ -1,14 +1,16 @@
-"""Runs on the device: several of one method, as one compiled program.
+"""Runs on the device: several, with other keys, settings or log-densities, as one compiled program.
 
 Step k draws its randomness from fold_in(key, k): a run does not depend on how it was cut into chunks, nor on the other
 runs of the program.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Int, PyTree, Scalar
 
 from pgps.density import Problem
@@ -35,32 +37,59 @@ class Run(eqx.Module):
 
 
 class Lanes(eqx.Module):
-    """Independent runs of one method in one program: a key for each, and a log-density for each or one for all."""
+    """Independent runs in one program: a key for each, and a method and a problem for each or for all."""
 
-    problem: Problem
-    logdensity_fns: Callable[[PyTree], Scalar] | None
-    """One log-density whose arrays have a leading axis over the runs; None if the problem's own serves all."""
+    shared: tuple[AbstractMethod, Problem]
+    own: tuple[PyTree, PyTree]
+    """The same two, with the arrays in which the runs differ, stacked along a leading axis, and None for all else."""
     keys: Array
+    at_once: int = eqx.field(static=True)
+    """How many runs are vectorised; one by one they take the least memory."""
 
-    def map(self, function: Callable[[Problem, Array, PyTree], PyTree], runs: PyTree = None) -> PyTree:
-        """Apply `function(problem, key, run)` to each run in turn, in one compiled loop."""
-        arrays, rest = eqx.partition(self.logdensity_fns, eqx.is_array)
+    @classmethod
+    def of(
+        cls, methods: Sequence[AbstractMethod], problems: Sequence[Problem], keys: Array, at_once: int = 1
+    ) -> "Lanes":
+        """One method and one problem for all keys, or one per key; those of a list must be `alike`."""
+        return cls((methods[0], problems[0]), (_differences(methods), _differences(problems)), keys, at_once)
+
+    def map(self, function: Callable[[AbstractMethod, Problem, Array, PyTree], PyTree], runs: PyTree = None) -> PyTree:
+        """Apply `function(method, problem, key, run)` to the runs, in one compiled loop over `at_once` of them."""
 
         def one(lane: tuple[PyTree, Array, PyTree]) -> PyTree:
             own, key, run = lane
-            if self.logdensity_fns is None:
-                return function(self.problem, key, run)
-            problem = eqx.tree_at(lambda problem: problem.logdensity_fn, self.problem, eqx.combine(own, rest))
-            return function(problem, key, run)
+            return function(*eqx.combine(own, self.shared), key, run)
 
-        return jax.lax.map(one, (arrays, self.keys, runs))
+        return jax.lax.map(one, (self.own, self.keys, runs), batch_size=self.at_once if self.at_once > 1 else None)
+
+
+def alike(members: Sequence[PyTree]) -> bool:
+    """Whether pytrees differ in the values of their arrays alone, so that one program can serve all."""
+    leaves, treedefs = zip(*[jax.tree.flatten(member) for member in members], strict=True)
+    return all(treedef == treedefs[0] for treedef in treedefs) and all(map(_can_stack, zip(*leaves, strict=True)))
+
+
+def _can_stack(leaves: Sequence[Any]) -> bool:
+    """Whether leaves are all the same, or arrays of one shape and, integers aside, of one dtype."""
+    if not all(isinstance(leaf, jax.Array | np.ndarray) for leaf in leaves):
+        return all(leaf is leaves[0] or (type(leaf) is type(leaves[0]) and leaf == leaves[0]) for leaf in leaves)
+    others = {leaf.dtype for leaf in leaves if not jnp.issubdtype(leaf.dtype, jnp.integer)}
+    return len({leaf.shape for leaf in leaves}) == 1 and len(others) <= 1
+
+
+def _differences(members: Sequence[PyTree]) -> PyTree:
+    """The arrays in which pytrees differ, stacked, and None for what they share."""
+    leaves, treedefs = zip(*[jax.tree.flatten(member) for member in members], strict=True)
+    groups = zip(*leaves, strict=True)
+    own = [jnp.stack(group) if any(leaf is not group[0] for leaf in group) else None for group in groups]
+    return jax.tree.unflatten(treedefs[0], own)
 
 
 @eqx.filter_jit
-def begin_runs(method: AbstractMethod, lanes: Lanes, num_particles: int, limit: Int[Array, ""]) -> Run:
+def begin_runs(lanes: Lanes, num_particles: int, limit: Int[Array, ""]) -> Run:
     """Each run's first state."""
 
-    def begin(problem: Problem, key: Array, _: None) -> Run:
+    def begin(method: AbstractMethod, problem: Problem, key: Array, _: None) -> Run:
         state = placed(method.init(key, problem, num_particles), problem.spread)
         state = without_weak_types(state)
         nothing = jnp.asarray(0)
@@ -72,18 +101,13 @@ def begin_runs(method: AbstractMethod, lanes: Lanes, num_particles: int, limit: 
 
 @eqx.filter_jit
 def advance_runs(
-    method: AbstractMethod,
-    lanes: Lanes,
-    limit: Int[Array, ""],
-    observe: Observe | None,
-    runs: Run,
-    num_steps: Int[Array, ""],
+    lanes: Lanes, limit: Int[Array, ""], observe: Observe | None, runs: Run, num_steps: Int[Array, ""]
 ) -> tuple[Run, Row, Int[Array, " lanes"]]:
     """Take up to `num_steps` steps of each run; returns the runs, their rows and how many of these are filled."""
 
     # Compiled on its own so that it is traced once, for the rows' shapes and for the loop.
     @eqx.filter_jit
-    def step(problem: Problem, key: Array, state: State) -> tuple[State, Row]:
+    def step(method: AbstractMethod, problem: Problem, key: Array, state: State) -> tuple[State, Row]:
         state, row = method.step(fold_in(key, state.num_steps), state, problem)
         state = placed(state, problem.spread)
         row |= {"evaluations": state.evaluations.total}
@@ -95,17 +119,17 @@ def advance_runs(
         run, _, count = carry
         return (run.status == Status.RUNNING) & (count < num_steps)
 
-    def advance_one(problem: Problem, key: Array, run: Run) -> tuple[Run, Row, Int[Array, ""]]:
+    def advance_one(method: AbstractMethod, problem: Problem, key: Array, run: Run) -> tuple[Run, Row, Int[Array, ""]]:
         def advance(carry: tuple) -> tuple:
             run, rows, count = carry
-            state, row = step(problem, key, run.state)
+            state, row = step(method, problem, key, run.state)
             judged = _judge(run, eqx.tree_at(lambda run: run.state, run, state), method, limit)
             rows = jax.tree.map(
                 lambda buffer, value: jax.lax.dynamic_update_index_in_dim(buffer, value, count, 0), rows, row
             )
             return judged, rows, count + (judged.num_faults == 0)
 
-        shapes = eqx.filter_eval_shape(step, problem, key, run.state)[1]
+        shapes = eqx.filter_eval_shape(step, method, problem, key, run.state)[1]
         rows = jax.tree.map(lambda leaf: jnp.zeros((MOST_STEPS, *leaf.shape), leaf.dtype), shapes)
         return jax.lax.while_loop(unfinished, advance, (run, rows, jnp.asarray(0)))
 

@@ -6,7 +6,7 @@ It runs chunks of steps, so that progress, callbacks and Ctrl-C live between the
 import contextlib
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Int, PyTree, Scalar
+from jaxtyping import Array, Bool, Int, PyTree
 
 from pgps.checkpoint import Checkpoint, Keeper, Kept
 from pgps.density import Population, Problem
@@ -57,6 +57,8 @@ class Options(NamedTuple):
     checkpoint: Checkpoint | None = None
     """For a single run."""
     spread: Spread = ONE_DEVICE
+    at_once: int = 1
+    """How many of several runs are vectorised."""
 
 
 class Driven(NamedTuple):
@@ -72,23 +74,25 @@ class Driven(NamedTuple):
 
 
 def drive(
-    method: AbstractMethod,
-    problem: Problem,
-    logdensity_fns: Callable[[PyTree], Scalar] | None,
+    methods: Sequence[AbstractMethod],
+    problems: Sequence[Problem],
     keys: Array,
     num_particles: int,
     options: Options,
 ) -> Driven:
-    """Run a method to its end for each key, chunk by chunk, from the start or from a checkpoint."""
-    start, keeper = time.perf_counter(), None
+    """Run a method to its end for each key, chunk by chunk, from the start or from a checkpoint.
+
+    There is one method for all keys, or one per key, and so with problems.
+    """
+    start, keeper, method, problem = time.perf_counter(), None, methods[0], problems[0]
     if options.checkpoint is not None:
         keeper = Keeper(options.checkpoint, fingerprint(method, problem, keys[0], num_particles, options.observe))
-    method = with_arrays(method, problem.structure.dtype)
+    running = [with_arrays(method, problem.structure.dtype) for method in methods]
     keys_init, keys_steps = _two_of_each(keys)
-    lanes, lanes_init = (Lanes(problem, logdensity_fns, keys) for keys in (keys_steps, keys_init))
+    lanes, lanes_init = (Lanes.of(running, problems, keys, options.at_once) for keys in (keys_steps, keys_init))
     limit = _limit_per_particle(options.max_evaluations, method.num_evaluated(num_particles))
-    begin = partial(begin_runs, method, lanes_init, num_particles, limit)
-    advance = partial(advance_runs, method, lanes, limit, options.observe)
+    begin = partial(begin_runs, lanes_init, num_particles, limit)
+    advance = partial(advance_runs, lanes, limit, options.observe)
 
     kept = None if keeper is None else _resume(keeper, begin, advance, limit)
     spread = problem.spread

@@ -9,7 +9,6 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -21,12 +20,13 @@ from pgps._version import __version__
 from pgps.checkpoint import Checkpoint
 from pgps.density import Problem, shape_of
 from pgps.initial import AbstractLaw, as_law
+from pgps.lanes import alike
 from pgps.methods.base import AbstractMethod
 from pgps.outcome import outcome
 from pgps.recipes import exact
 from pgps.result import PGPSWarning, Result, Status
 from pgps.run import Observe, Options, Snapshot, drive
-from pgps.settings import describe
+from pgps.settings import describe, with_arrays
 from pgps.spread import Spread
 
 
@@ -75,7 +75,8 @@ def sample(
     deadline = _check_limits(checkpoint, max_evaluations, max_seconds, start)
     spread = Spread(mesh, batch_size)
     options = Options(progress, callback, observe, max_evaluations, deadline, checkpoint, spread)
-    [result] = _sample([logdensity_fn], initial, [_check_key(key)], num_particles, method, options)
+    methods = [exact() if method is None else method]
+    [result] = _sample([logdensity_fn], initial, [_check_key(key)], num_particles, methods, options)
     if throw and result.status != Status.COMPLETED:
         raise RuntimeError(result.warnings[0])
     _warn(result)
@@ -88,36 +89,47 @@ def sample_many(
     *,
     keys: Sequence[Array] | Array,
     num_particles: int = 1000,
-    method: AbstractMethod | None = None,
+    method: AbstractMethod | Sequence[AbstractMethod] | None = None,
     progress: bool | None = None,
     observe: Observe | None = None,
+    at_once: int = 1,
 ) -> list[Result]:
-    """Sample several times in one compiled program: with other keys, and with other densities if a list is given.
+    """Sample several times in one compiled program: with other keys, and with other densities or settings.
 
-    Each result is that which `pgps.sample` gives for its key and density.
+    Each result is that which `pgps.sample` gives for its key, density and method.
 
     Args:
         logdensity_fn: One log-density for all keys, or one per key. In a list each must be an
             `equinox.Module`, or another callable pytree, and they may differ in the values of their arrays alone.
         initial: Where particles start.
-        keys: Keys from `jax.random.key`, or from `jax.random.split`.
+        keys: Keys from `jax.random.key`, or from `jax.random.split`. The same key may come again.
         num_particles: How many particles in each run.
-        method: The sampler; `pgps.exact()` if none is given.
+        method: The sampler, `pgps.exact()` if none is given; or one per key, as in
+            `[pgps.paper(psi=psi) for psi in (0.05, 0.1)]`, which may differ in the values of their numbers alone.
         progress: Whether to show a progress bar; None shows it on a terminal.
         observe: Measures something on the particles after every step, for the trace.
+        at_once: How many runs are vectorised, by `jax.vmap`. One by one, in a compiled loop, they take the memory of
+            one and are no slower on a CPU; several at once fill an accelerator, and agree with single runs but for
+            rounding.
     """
     keys = [_check_key(key) for key in keys]
     if not keys:
         raise ValueError("keys must hold at least one key, got none; pass jax.random.split(key, 10)")
-    functions = list(logdensity_fn) if isinstance(logdensity_fn, Sequence) else [logdensity_fn]
-    if len(functions) not in (1, len(keys)):
-        raise ValueError(
-            f"logdensity_fn must be one function, or one per key ({len(keys)}), got {len(functions)}; match them"
-        )
-    results = _sample(functions, initial, keys, num_particles, method, Options(progress, observe=observe))
+    functions = _one_or_all("logdensity_fn", "function", logdensity_fn, keys)
+    methods = _one_or_all("method", "method", exact() if method is None else method, keys)
+    _checks.whole("at_once", at_once, at_least=1)
+    options = Options(progress, observe=observe, at_once=min(at_once, len(keys)))
+    results = _sample(functions, initial, keys, num_particles, methods, options)
     for result in results:
         _warn(result)
     return results
+
+
+def _one_or_all(name: str, kind: str, given: Any, keys: list[Array]) -> list[Any]:
+    members = list(given) if isinstance(given, list | tuple) else [given]
+    if len(members) not in (1, len(keys)):
+        raise ValueError(f"{name} must be one {kind}, or one per key ({len(keys)}), got {len(members)}; match them")
+    return members
 
 
 def _sample(
@@ -125,32 +137,33 @@ def _sample(
     initial: AbstractLaw | tuple[Callable, Callable],
     keys: list[Array],
     num_particles: int,
-    method: AbstractMethod | None,
+    methods: list[AbstractMethod],
     options: Options,
 ) -> list[Result]:
+    """A result for each key; there is one log-density for all keys, or one per key, and so with methods."""
     start = time.perf_counter()
-    method = exact() if method is None else method
     for function in functions:
         _checks.function("logdensity_fn", function, "(particle) -> scalar")
     _checks.whole("num_particles", num_particles, at_least=2, at_most=2**31 - 1)
-    _checks.instance(
-        "method", method, AbstractMethod, "pgps.exact(), pgps.paper(), pgps.training_free() or pgps.methods"
-    )
+    for method in methods:
+        _checks.instance(
+            "method", method, AbstractMethod, "pgps.exact(), pgps.paper(), pgps.training_free() or pgps.methods"
+        )
     _check_spread(num_particles, options)
     problem = _check_problem(functions[0], as_law(initial), options.spread)
     if options.observe is not None:
         _check_observe(options.observe, problem, num_particles)
+    _check_alike(functions, methods, problem)
 
-    stacked = _stack(functions) if len(functions) > 1 else None
-    driven = drive(method, problem, stacked, jnp.stack(keys), num_particles, options)
+    problems = [dataclasses.replace(problem, logdensity_fn=function) for function in functions]
+    driven = drive(methods, problems, jnp.stack(keys), num_particles, options)
     seconds = driven.earlier_seconds + (time.perf_counter() - start) / len(keys)
-    shared = functions * len(keys) if len(functions) == 1 else functions
     results = []
-    for (run, trace), function, key in zip(driven.runs, shared, keys, strict=True):
-        provenance = _provenance(method, problem, function, key, num_particles, seconds)
+    for i, ((run, trace), key) in enumerate(zip(driven.runs, keys, strict=True)):
+        method, own = methods[i % len(methods)], problems[i % len(problems)]
+        provenance = _provenance(method, own, key, num_particles, seconds)
         if driven.resumed_at:
             provenance["resumed_at"] = driven.resumed_at
-        own = dataclasses.replace(problem, logdensity_fn=function)
         result = outcome(run, trace, method, own, key, provenance, options)
         if driven.failure:
             result = dataclasses.replace(result, warnings=(*result.warnings, driven.failure))
@@ -163,24 +176,18 @@ def _warn(result: Result) -> None:
         warnings.warn("\n".join(result.warnings), PGPSWarning, stacklevel=3)
 
 
-def _stack(functions: list[Callable[[PyTree], Scalar]]) -> Callable[[PyTree], Scalar]:
-    """One callable pytree whose arrays have a leading axis over the functions."""
-    (first, *others), treedefs = zip(*[_split(function) for function in functions], strict=True)
-    shapes = [[(leaf.shape, leaf.dtype) for leaf in leaves] for leaves in (first, *others)]
-    if any(treedef != treedefs[0] for treedef in treedefs) or any(shape != shapes[0] for shape in shapes):
-        raise ValueError(
-            "logdensity_fn must be a list of callables that differ in the values of their arrays alone, got "
-            f"{_checks.show(functions)}; write the density as an equinox.Module, or call pgps.sample for each"
-        )
-    leaves = [jnp.stack(arrays) for arrays in zip(first, *others, strict=True)]
-    arrays, rest = eqx.partition(functions[0], eqx.is_array)
-    return eqx.combine(jax.tree.unflatten(jax.tree.structure(arrays), leaves), rest)
-
-
-def _split(function: Callable[[PyTree], Scalar]) -> tuple[list[Array], Any]:
-    """A callable's arrays, and all the rest of it, which can be compared."""
-    arrays, rest = eqx.partition(function, eqx.is_array)
-    return jax.tree.leaves(arrays), (jax.tree.structure(arrays), *jax.tree.flatten(rest))
+def _check_alike(functions: list[Callable[[PyTree], Scalar]], methods: list[AbstractMethod], problem: Problem) -> None:
+    """See that one program can serve all."""
+    running = [with_arrays(method, problem.structure.dtype) for method in methods]
+    for name, given, members, kind, remedy in (
+        ("logdensity_fn", functions, functions, "arrays", "write the density as an equinox.Module, or"),
+        ("method", methods, running, "numbers", "leave the rest alike, or"),
+    ):
+        if not alike(members):
+            raise ValueError(
+                f"{name} must be a list whose members differ in the values of their {kind} alone, got "
+                f"{_checks.show(given)}; {remedy} call pgps.sample for each"
+            )
 
 
 def _check_limits(
@@ -260,17 +267,12 @@ def _reason(error: Exception) -> str:
 
 
 def _provenance(
-    method: AbstractMethod,
-    problem: Problem,
-    logdensity_fn: Callable[[PyTree], Scalar],
-    key: Array,
-    num_particles: int,
-    seconds: float,
+    method: AbstractMethod, problem: Problem, key: Array, num_particles: int, seconds: float
 ) -> dict[str, Any]:
     return {
         "method": describe(method),
         "initial": describe(problem.initial),
-        "logdensity_fn": describe(logdensity_fn),
+        "logdensity_fn": describe(problem.logdensity_fn),
         "num_particles": num_particles,
         "dim": problem.structure.dim,
         "dtype": str(problem.structure.dtype),

@@ -83,20 +83,21 @@ def tune_path(
     if not candidates:
         raise ValueError("candidates must hold at least one pair, got none; as in [(1.0, 0.3), (0.0, 1.0)]")
     paths = [LogWeightedShrinkage(alpha, beta, method.path.center) for alpha, beta in candidates]
+    # A pilot's masses are not what it is for.
+    methods = [dataclasses.replace(method, path=path, scouting=None) for path in paths for _ in range(num_runs)]
+    keys = [*jax.random.split(key, num_runs)] * len(paths)
+    with warnings.catch_warnings(action="ignore", category=PGPSWarning):
+        # Few particles leave doubts; what they are for is the choice.
+        results = sample_many(
+            logdensity_fn, initial, keys=keys, num_particles=num_particles, method=methods, progress=False
+        )
     pilots = []
-    for path in paths:
-        # A pilot's masses are not what it is for.
-        following = dataclasses.replace(method, path=path, scouting=None)
-        keys = jax.random.split(key, num_runs)
-        with warnings.catch_warnings(action="ignore", category=PGPSWarning):
-            # Few particles leave doubts; what they are for is the choice.
-            results = sample_many(
-                logdensity_fn, initial, keys=keys, num_particles=num_particles, method=following, progress=False
-            )
-        if all(result.status == Status.COMPLETED for result in results):
-            evidences = [result.log_evidence or 0.0 for result in results]
-            errors = [result.log_evidence_error or math.inf for result in results]
-            gradients = sum(result.num_evaluations.gradients for result in results)
+    for i, path in enumerate(paths):
+        own = results[i * num_runs : (i + 1) * num_runs]
+        if all(result.status == Status.COMPLETED for result in own):
+            evidences = [result.log_evidence or 0.0 for result in own]
+            errors = [result.log_evidence_error or math.inf for result in own]
+            gradients = sum(result.num_evaluations.gradients for result in own)
             mean, error = _combined(evidences, errors)
             pilots.append(Pilot(path.alpha, path.beta, mean, error, int(gradients)))
     if not pilots:
