@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from pgps.noise import draw_noise, draw_uniform, fold_in, split
+from pgps.noise import draw_integers, draw_noise, draw_uniform, fold_in, split
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (7, 3), (1000, 8)])
@@ -58,3 +58,18 @@ def test_uniform_numbers_are_those_of_jax(dtype):
     with jax.enable_x64(dtype == "float64"):
         drawn = draw_uniform(jax.random.key(3), 1000, jnp.dtype(dtype))
         np.testing.assert_array_equal(drawn, jax.random.uniform(jax.random.key(3), (1000,), dtype))
+
+
+@pytest.mark.parametrize("below", [1, 2, 345, 2**16, 60_000, 70_001, 2**31 - 1])
+@pytest.mark.parametrize("double", [False, True])
+def test_integers_are_those_of_jax(below, double):
+    with jax.enable_x64(double):
+        drawn = draw_integers(jax.random.key(3), 1000, below)
+        expected = jax.random.randint(jax.random.key(3), (1000,), 0, below)
+        assert drawn.dtype == expected.dtype
+        np.testing.assert_array_equal(drawn, expected)
+
+
+def test_integers_of_another_generator_are_those_of_jax():
+    key = jax.random.key(0, impl="rbg")
+    np.testing.assert_array_equal(draw_integers(key, 10, 7), jax.random.randint(key, (10,), 0, 7))

@@ -173,7 +173,11 @@ def _flat_inside(x: Float[Array, " dim"], structure: Structure, function: Callab
 @_flat_inside.def_fwd
 def _forward(perturbed: Any, x: Array, structure: Structure, function: Callable) -> tuple[Scalar, Array]:
     del perturbed
-    value, gradient = jax.value_and_grad(_flat_inside.fn)(x, structure, function)
+    # The gradient is taken before flattening: that of `unravel` would be a sum of as many vectors as there are leaves.
+    value, leaves = jax.value_and_grad(lambda particle: jnp.asarray(function(particle), structure.dtype))(
+        structure.unravel(x)
+    )
+    gradient = structure.ravel(leaves)
     value = jnp.where((value < _NOTHING) & ~_all_finite(gradient), -jnp.inf, value)
     return value, jnp.where(value == -jnp.inf, 0.0, gradient)
 

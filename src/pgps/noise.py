@@ -30,6 +30,16 @@ def draw_uniform(key: Array, num: int, dtype: Any) -> Float[Array, " num"]:
     return jax.lax.optimization_barrier(drawn)
 
 
+def draw_integers(key: Array, num: int, below: int) -> Int[Array, " num"]:
+    """Whole numbers in [0, below), as `jax.random.randint` has them."""
+    if not _is_threefry(key) or jnp.result_type(int) != jnp.int32:
+        return jax.random.randint(key, (num,), 0, below)
+    high, low = (_bits(half, num) % np.uint32(below) for half in split(key))
+    # 2^32 as the remainder by which a high word counts; it overflows as in JAX where `below` is above 2^16.
+    factor = (2**16 % below) ** 2 % 2**32 % below
+    return ((high * np.uint32(factor) + low) % np.uint32(below)).astype(jnp.int32)
+
+
 def split(key: Array, num: int = 2) -> Array:
     """New keys, as `jax.random.split` has them."""
     if not _is_threefry(key):
@@ -63,9 +73,13 @@ def _normal(key: Array, num: int, dtype: Any) -> Float[Array, " num"]:
 
 def _fractions(key: Array, num: int) -> Float[Array, " num"]:
     """Numbers in [0, 1) of 23 random bits each: with the exponent of 1 they are in [1, 2)."""
-    left, right = _hash(jax.random.key_data(key), jnp.arange(num, dtype=jnp.uint32))
-    bits = (left ^ right) >> 9 | np.float32(1).view(np.uint32)
+    bits = _bits(key, num) >> 9 | np.float32(1).view(np.uint32)
     return jax.lax.bitcast_convert_type(bits, jnp.float32) - 1
+
+
+def _bits(key: Array, num: int) -> UInt32[Array, " num"]:
+    left, right = _hash(jax.random.key_data(key), jnp.arange(num, dtype=jnp.uint32))
+    return left ^ right
 
 
 def _key(key: Array, counts: UInt32[Array, "..."]) -> Array:

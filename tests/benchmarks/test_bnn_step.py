@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from pgps.benchmarks import bnn_step
 
 
@@ -11,6 +13,14 @@ def test_smoke_without_torch(monkeypatch, tmp_path):
     [row] = record["milliseconds_per_iteration"]
     assert row["one_batch"] > 0
     assert row["batch_each"] > 0
-    assert row["torch_loop"] is None
+    assert row["torch_loop"] is row["torch_released"] is None
     assert json.loads((tmp_path / "out" / "result.json").read_text())["milliseconds_per_iteration"] == [row]
     assert "pip install 'pgps[bench]'" in bnn_step.format_table(record)
+
+
+def test_both_loops_of_torch_are_measured():
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+    record = bnn_step.run(None, quiet=True, repeats=1, preset=bnn_step.SMOKE)
+    [row] = record["milliseconds_per_iteration"]
+    assert row["torch_released"] > row["torch_loop"] > row["batch_each"]
+    assert f"({row['torch_released'] / row['batch_each']:.1f}x)" in bnn_step.format_table(record)

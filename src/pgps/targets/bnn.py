@@ -18,6 +18,7 @@ from pgps import _checks
 from pgps.density import AbstractStochasticDensity
 from pgps.initial import Normal
 from pgps.metrics.calibration import disagreement, predictive_entropy
+from pgps.noise import draw_integers
 from pgps.result import Result
 from pgps.targets.likelihoods import AbstractLikelihood, Categorical, Gaussian
 
@@ -148,7 +149,7 @@ class BNN(AbstractStochasticDensity):
         if self.batch_size is None:
             return self
         num = len(self.labels)
-        rows = jax.random.randint(key, (self.batch_size,), 0, num)
+        rows = draw_integers(key, self.batch_size, num)
         factor = num / self.batch_size if self.rescale else 1.0
         batch = (self.features[rows], self.labels[rows], factor * self.likelihood_factor)
         return eqx.tree_at(lambda bnn: (bnn.features, bnn.labels, bnn.likelihood_factor), self, batch)
