@@ -59,6 +59,13 @@ def test_smoke_and_going_on(tmp_path, capsys):
     assert "differs in seeds" in capsys.readouterr().err
 
 
+def test_a_finer_ladder_has_more_steps():
+    cells = evidence.plan("smoke", ["nine-gaussians"], ["zero-0.5", "zero", "zero-0.99"], [0])
+    gradients = [cell.run()[0]["gradients"] for cell in cells]
+    assert gradients == sorted(set(gradients))
+    assert {name for name in evidence.SAMPLERS if "-" in name}.isdisjoint(evidence.EVIDENCE.samplers)
+
+
 def test_gauntlet_smoke(tmp_path, capsys):
     out = tmp_path / "out"
     argv = ["bench", "gauntlet", "--preset", "smoke", "--targets", "ring-2d", "--out", str(out)]

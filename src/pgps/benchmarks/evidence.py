@@ -6,6 +6,7 @@ A cell is one sampler on one target, for all seeds. It is kept in `cells/` when 
 goes on after an interruption. A seed has the same key, and where targets are random the same target, for all samplers.
 """
 
+import dataclasses
 import difflib
 import importlib.metadata
 import importlib.util
@@ -22,7 +23,7 @@ import jax
 import numpy as np
 from jaxtyping import Array
 
-from pgps import adjustments, fields, methods, recipes, storage
+from pgps import adjustments, fields, methods, recipes, steppers, storage
 from pgps.benchmarks import evidence_page, gauntlet_cases, peers
 from pgps.benchmarks.evidence_cases import CASES, AnyTarget, Case, Outcome, true_log_evidence
 from pgps.benchmarks.timing import environment, write
@@ -94,22 +95,31 @@ class Preset(NamedTuple):
     num_particles: int | None
 
 
-SAMPLERS: dict[str, Sampler] = {
-    "exact": PathGuided(recipes.exact()),
-    "scouted": PathGuided(recipes.exact(), scouts=True),
-    "zero": PathGuided(methods.TemperedSMC()),
-    "blackjax": peers.BlackjaxSMC(),
-    "nuts": peers.Nuts(),
-}
+LADDERS = (0.5, 0.7, 0.95, 0.99)
+"""Further shares of effective particles, for `zero` and `blackjax`: what a user might set to make them better."""
+
+
+def _samplers(method: methods.AbstractMethod, smc: peers.BlackjaxSMC, nuts: peers.Nuts) -> dict[str, Sampler]:
+    ladders = {
+        f"zero-{share:g}": PathGuided(methods.TemperedSMC(steppers.ConditionalESS(share))) for share in LADDERS
+    } | {f"blackjax-{share:g}": dataclasses.replace(smc, target_ess=share) for share in LADDERS}
+    usual = {
+        "exact": PathGuided(method),
+        "scouted": PathGuided(method, scouts=True),
+        "zero": PathGuided(methods.TemperedSMC()),
+        "blackjax": smc,
+        "nuts": nuts,
+    }
+    return usual | ladders
+
+
+SAMPLERS = _samplers(recipes.exact(), peers.BlackjaxSMC(), peers.Nuts())
 # One family of fields and few draws: what takes long in a test is compilation.
-_QUICK = recipes.exact(field=fields.Affine(), moves=adjustments.MALA())
-_SMALL: dict[str, Sampler] = {
-    "exact": PathGuided(_QUICK),
-    "scouted": PathGuided(_QUICK, scouts=True),
-    "zero": PathGuided(methods.TemperedSMC()),
-    "blackjax": peers.BlackjaxSMC(pilot_runs=2),
-    "nuts": peers.Nuts(num_warmup=50, num_draws=50),
-}
+_SMALL = _samplers(
+    recipes.exact(field=fields.Affine(), moves=adjustments.MALA()),
+    peers.BlackjaxSMC(pilot_runs=2),
+    peers.Nuts(num_warmup=50, num_draws=50),
+)
 PRESETS = {
     "full": Preset(tuple(range(10)), tuple(CASES), SAMPLERS, None),
     "smoke": Preset((0, 1), ("mode-discovery", "nine-gaussians", "funnel"), _SMALL, 60),
@@ -124,7 +134,7 @@ class Suite(NamedTuple):
     presets: Mapping[str, Preset]
 
 
-EVIDENCE = Suite(CASES, tuple(SAMPLERS), PRESETS)
+EVIDENCE = Suite(CASES, ("exact", "scouted", "zero", "blackjax", "nuts"), PRESETS)
 GAUNTLET = Suite(
     gauntlet_cases.CASES,
     ("exact",),
@@ -171,7 +181,7 @@ def plan(
     samplers = _known("samplers", suite.samplers if samplers is None else samplers, SAMPLERS)
     seeds = chosen.seeds if seeds is None else tuple(seeds)
     check_seeds(seeds)
-    if {"blackjax", "nuts"} & set(samplers):
+    if any(name.startswith(("blackjax", "nuts")) for name in samplers):
         peers.check_installed()
     return [
         _cell(target, suite.cases[target], sampler, chosen, seeds)
