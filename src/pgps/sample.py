@@ -153,7 +153,8 @@ def _sample(
     problem = _check_problem(functions[0], as_law(initial), options.spread)
     if options.observe is not None:
         _check_observe(options.observe, problem, num_particles)
-    _check_alike(functions, methods, problem)
+    if len(functions) > 1 or len(methods) > 1:
+        _check_alike(functions, methods, problem)
 
     problems = [dataclasses.replace(problem, logdensity_fn=function) for function in functions]
     driven = drive(methods, problems, jnp.stack(keys), num_particles, options)

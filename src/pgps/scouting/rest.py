@@ -87,10 +87,18 @@ def _stein_kernel(u: Float[np.ndarray, "n dim"], scores: Float[np.ndarray, "n di
     growth = 1 + np.sum(u**2, axis=1) / (_REACH * dim)
     # The damping enters as if it were a factor of the density.
     scores = scores - 2 * u / (_REACH * dim * growth[:, None])
-    products, radial = u @ u.T, np.sum(scores * u, axis=1)
-    base = 1 + products / dim
-    k0 = scores @ scores.T * base**2 + 2 / dim * (base * (radial[:, None] + radial + dim) + products / dim)
-    return k0 / (growth[:, None] * growth)
+    radial = np.sum(scores * u, axis=1)
+    # (s.s') base^2 + 2/D (base (r + r' + D) + base - 1), in place: these matrices are what takes time here.
+    base, k0 = u @ u.T, scores @ scores.T
+    base /= dim
+    base += 1
+    k0 *= base
+    k0 += 2 / dim * (radial[:, None] + (radial + dim + 1))
+    k0 *= base
+    k0 -= 2 / dim
+    k0 /= growth[:, None]
+    k0 /= growth
+    return k0
 
 
 def _look(
