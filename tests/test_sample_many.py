@@ -2,6 +2,7 @@
 
 import dataclasses
 import sys
+from collections.abc import Callable
 
 import equinox as eqx
 import jax
@@ -125,10 +126,10 @@ def test_a_sweep_is_one_program():
     assert counts[1] == counts[2]
 
 
-@pytest.mark.parametrize("at_once", [2, 3, 10])
+@pytest.mark.parametrize(("name", "at_once"), [("langevin", 2), ("langevin", 3), ("langevin", 10), ("smc", 2)])
 @pytest.mark.filterwarnings("ignore::pgps.PGPSWarning")
-def test_runs_at_once_are_those_one_by_one_but_for_rounding(at_once):
-    target, methods = mixture(0.5), SETTINGS["langevin"]
+def test_runs_at_once_are_those_one_by_one_but_for_rounding(name, at_once):
+    target, methods = mixture(0.5), SETTINGS[name]
     one_by_one, vectorised = (
         pgps.sample_many(target, STANDARD, keys=KEYS, num_particles=50, method=methods, at_once=number)
         for number in (1, at_once)
@@ -137,6 +138,36 @@ def test_runs_at_once_are_those_one_by_one_but_for_rounding(at_once):
         np.testing.assert_allclose(one.particles, other.particles, rtol=1e-4, atol=1e-5)
         assert (one.status, one.num_evaluations) == (other.status, other.num_evaluations)
         assert len(one.trace["t"]) == len(other.trace["t"])
+
+
+class Odd(eqx.Module):
+    """Leaves that are equal in all members, but not the same object, and no arrays."""
+
+    data: jax.Array
+    times: int
+    name: str
+    scale: float
+    function: Callable
+
+    def __call__(self, x) -> jax.Array:
+        assert self.scale > 0
+        assert self.name.startswith("odd")
+        return jnp.sum(jnp.stack([self.function(x - self.data) for _ in range(self.times // 500)]))
+
+
+def test_members_of_a_list_may_have_equal_leaves_of_any_kind():
+    law = GaussianMixture(jnp.ones(1), jnp.zeros((1, 2)), jnp.ones(1))
+    targets = [Odd(jnp.full(2, i), int("1000"), f"odd{[]}", float("1.5"), law.__call__) for i in range(3)]
+    results = pgps.sample_many(targets, STANDARD, keys=KEYS, num_particles=16, method=LANGEVIN)
+    for target, key, result in zip(targets, KEYS, results, strict=True):
+        assert_same(result, pgps.sample(target, STANDARD, key=key, num_particles=16, method=LANGEVIN))
+
+
+def test_numbers_of_numpy_are_settings():
+    sizes = np.array([0.01, 0.02, 0.1], np.float32)
+    methods = [Langevin(size, num) for size, num in zip(sizes, np.arange(3, 6), strict=True)]
+    results = pgps.sample_many(gaussian, STANDARD, keys=KEYS, num_particles=16, method=methods)
+    assert [len(result.trace["t"]) for result in results] == [3, 4, 5]
 
 
 def test_what_runs_share_is_not_copied_for_each():
@@ -234,6 +265,13 @@ class Shared(eqx.Module):
         return gaussian(x) * self.share + jnp.sum(self.data)
 
 
+class Masked(eqx.Module):
+    mask: jax.Array
+
+    def __call__(self, x):
+        return jnp.sum(jnp.where(~self.mask, gaussian(x), 0.0))
+
+
 class OtherShape(eqx.Module):
     offset: jax.Array | np.ndarray
 
@@ -279,6 +317,11 @@ class TestBadInput:
                 ValueError,
                 ["logdensity_fn", "values of their arrays alone"],
             ),
+            (
+                {"logdensity_fn": [Masked(mask) for mask in (jnp.array([True]), jnp.array([1]), jnp.array([0]))]},
+                ValueError,
+                ["logdensity_fn", "values of their arrays alone"],
+            ),
             ({"method": [LANGEVIN] * 2}, ValueError, ["method", "one per key (3)", "got 2"]),
             ({"method": []}, ValueError, ["method", "got 0"]),
             ({"method": "exact"}, TypeError, ["method", "'exact'", "pgps.exact()"]),
@@ -286,12 +329,12 @@ class TestBadInput:
             (
                 {"method": [LANGEVIN, LANGEVIN, TemperedSMC()]},
                 ValueError,
-                ["method", "values of their numbers alone", "pgps.sample"],
+                ["method", "differ in numbers alone", "pgps.sample"],
             ),
             (
                 {"method": [pgps.paper(width=8), pgps.paper(width=8), pgps.paper(width=9)]},
                 ValueError,
-                ["method", "values of their numbers alone"],
+                ["method", "in none that decides a shape"],
             ),
             ({"logdensity_fn": [1.0, 2.0, 3.0]}, TypeError, ["logdensity_fn", "1.0", "callable"]),
             ({"at_once": 0}, ValueError, ["at_once", "0"]),

@@ -10,7 +10,6 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Int, PyTree, Scalar
 
 from pgps.density import Problem
@@ -41,7 +40,7 @@ class Lanes(eqx.Module):
 
     shared: tuple[AbstractMethod, Problem]
     own: tuple[PyTree, PyTree]
-    """The same two, with the arrays in which the runs differ, stacked along a leading axis, and None for all else."""
+    """The same two, with the arrays that each run has for itself stacked along a leading axis, and None elsewhere."""
     keys: Array
     at_once: int = eqx.field(static=True)
     """How many runs are vectorised; one by one they take the least memory."""
@@ -70,19 +69,21 @@ def alike(members: Sequence[PyTree]) -> bool:
 
 
 def _can_stack(leaves: Sequence[Any]) -> bool:
-    """Whether leaves are all the same, or arrays of one shape and, integers aside, of one dtype."""
-    if not all(isinstance(leaf, jax.Array | np.ndarray) for leaf in leaves):
-        return all(leaf is leaves[0] or (type(leaf) is type(leaves[0]) and leaf == leaves[0]) for leaf in leaves)
-    others = {leaf.dtype for leaf in leaves if not jnp.issubdtype(leaf.dtype, jnp.integer)}
-    return len({leaf.shape for leaf in leaves}) == 1 and len(others) <= 1
+    """Whether leaves are all equal, or arrays of one shape and dtype."""
+    if all(map(eqx.is_array, leaves)):
+        return len({(leaf.shape, leaf.dtype) for leaf in leaves}) == 1
+    return all(leaf is leaves[0] or (type(leaf) is type(leaves[0]) and leaf == leaves[0]) for leaf in leaves)
 
 
 def _differences(members: Sequence[PyTree]) -> PyTree:
-    """The arrays in which pytrees differ, stacked, and None for what they share."""
+    """The arrays that pytrees have each for itself, stacked, and None for those that all share, and for the rest."""
     leaves, treedefs = zip(*[jax.tree.flatten(member) for member in members], strict=True)
-    groups = zip(*leaves, strict=True)
-    own = [jnp.stack(group) if any(leaf is not group[0] for leaf in group) else None for group in groups]
-    return jax.tree.unflatten(treedefs[0], own)
+
+    def own(group: Sequence[Any]) -> Array | None:
+        is_shared = all(leaf is group[0] for leaf in group)
+        return None if is_shared or not eqx.is_array(group[0]) else jnp.stack(group)
+
+    return jax.tree.unflatten(treedefs[0], map(own, zip(*leaves, strict=True)))
 
 
 @eqx.filter_jit

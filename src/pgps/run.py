@@ -4,6 +4,7 @@ It runs chunks of steps, so that progress, callbacks and Ctrl-C live between the
 """
 
 import contextlib
+import dataclasses
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -25,7 +26,7 @@ from pgps.lanes import MOST_STEPS, Lanes, Observe, Run, advance_runs, begin_runs
 from pgps.methods.base import TRANSPORT, AbstractMethod, Row, State, Trace
 from pgps.progress import Report, progress_bar
 from pgps.result import Status
-from pgps.settings import with_arrays
+from pgps.settings import all_with_arrays
 from pgps.spread import ONE_DEVICE, Spread
 
 # While steps would take longer than this, the host calls fewer at once.
@@ -87,9 +88,10 @@ def drive(
     start, keeper, method, problem = time.perf_counter(), None, methods[0], problems[0]
     if options.checkpoint is not None:
         keeper = Keeper(options.checkpoint, fingerprint(method, problem, keys[0], num_particles, options.observe))
-    running = [with_arrays(method, problem.structure.dtype) for method in methods]
+    running = all_with_arrays(methods, problem.structure.dtype)
     keys_init, keys_steps = _two_of_each(keys)
-    lanes, lanes_init = (Lanes.of(running, problems, keys, options.at_once) for keys in (keys_steps, keys_init))
+    lanes = Lanes.of(running, problems, keys_steps, options.at_once)
+    lanes_init = dataclasses.replace(lanes, keys=keys_init)
     limit = _limit_per_particle(options.max_evaluations, method.num_evaluated(num_particles))
     begin = partial(begin_runs, lanes_init, num_particles, limit)
     advance = partial(advance_runs, lanes, limit, options.observe)

@@ -26,7 +26,7 @@ from pgps.outcome import outcome
 from pgps.recipes import exact
 from pgps.result import PGPSWarning, Result, Status
 from pgps.run import Observe, Options, Snapshot, drive
-from pgps.settings import describe, with_arrays
+from pgps.settings import all_with_arrays, describe
 from pgps.spread import Spread
 
 
@@ -96,7 +96,8 @@ def sample_many(
 ) -> list[Result]:
     """Sample several times in one compiled program: with other keys, and with other densities or settings.
 
-    Each result is that which `pgps.sample` gives for its key, density and method.
+    Each result is that which `pgps.sample` gives for its key, density and method; the seconds in its provenance are
+    those of all, divided by their number.
 
     Args:
         logdensity_fn: One log-density for all keys, or one per key. In a list each must be an
@@ -105,12 +106,13 @@ def sample_many(
         keys: Keys from `jax.random.key`, or from `jax.random.split`. The same key may come again.
         num_particles: How many particles in each run.
         method: The sampler, `pgps.exact()` if none is given; or one per key, as in
-            `[pgps.paper(psi=psi) for psi in (0.05, 0.1)]`, which may differ in the values of their numbers alone.
+            `[pgps.paper(psi=psi) for psi in (0.05, 0.1)]`. They may differ in numbers alone, and in none that decides
+            a shape, as a field's width does.
         progress: Whether to show a progress bar; None shows it on a terminal.
         observe: Measures something on the particles after every step, for the trace.
-        at_once: How many runs are vectorised, by `jax.vmap`. One by one, in a compiled loop, they take the memory of
-            one and are no slower on a CPU; several at once fill an accelerator, and agree with single runs but for
-            rounding.
+        at_once: How many runs are vectorised, by `jax.vmap`. One by one, in a compiled loop, they take the working
+            memory of one; several at once fill an accelerator, and agree with single runs but for rounding, which may
+            turn an acceptance.
     """
     keys = [_check_key(key) for key in keys]
     if not keys:
@@ -126,7 +128,7 @@ def sample_many(
 
 
 def _one_or_all(name: str, kind: str, given: Any, keys: list[Array]) -> list[Any]:
-    members = list(given) if isinstance(given, list | tuple) else [given]
+    members = list(given) if isinstance(given, Sequence) and not isinstance(given, str) else [given]
     if len(members) not in (1, len(keys)):
         raise ValueError(f"{name} must be one {kind}, or one per key ({len(keys)}), got {len(members)}; match them")
     return members
@@ -179,16 +181,16 @@ def _warn(result: Result) -> None:
 
 def _check_alike(functions: list[Callable[[PyTree], Scalar]], methods: list[AbstractMethod], problem: Problem) -> None:
     """See that one program can serve all."""
-    running = [with_arrays(method, problem.structure.dtype) for method in methods]
-    for name, given, members, kind, remedy in (
-        ("logdensity_fn", functions, functions, "arrays", "write the density as an equinox.Module, or"),
-        ("method", methods, running, "numbers", "leave the rest alike, or"),
-    ):
-        if not alike(members):
-            raise ValueError(
-                f"{name} must be a list whose members differ in the values of their {kind} alone, got "
-                f"{_checks.show(given)}; {remedy} call pgps.sample for each"
-            )
+    if not alike(functions):
+        raise ValueError(
+            "logdensity_fn must be a list of callables that differ in the values of their arrays alone, got "
+            f"{_checks.show(functions)}; write the density as an equinox.Module, or call pgps.sample for each"
+        )
+    if not alike(all_with_arrays(methods, problem.structure.dtype)):
+        raise ValueError(
+            "method must be a list of methods that differ in numbers alone, and in none that decides a shape, got "
+            f"{_checks.show(methods)}; leave all else alike, or call pgps.sample for each"
+        )
 
 
 def _check_limits(

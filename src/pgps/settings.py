@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import equinox as eqx
@@ -39,11 +40,29 @@ def with_arrays(component: Component, dtype: Any) -> Component:
     """Turn a component's numbers into arrays, so that another value of alpha or psi does not mean another program."""
 
     def convert(leaf: Any) -> Any:
-        if isinstance(leaf, float):
+        if isinstance(leaf, float | np.floating):
             return jnp.asarray(leaf, dtype)
-        return jnp.asarray(leaf) if isinstance(leaf, int) and not isinstance(leaf, bool) else leaf
+        return jnp.asarray(leaf) if isinstance(leaf, int | np.integer) and not isinstance(leaf, bool) else leaf
 
     return jax.tree.map(convert, component)
+
+
+def all_with_arrays(components: Sequence[Component], dtype: Any) -> list[Component]:
+    """The same for several, with one type for each of their numbers: of alpha = 0, 0.5, 1 the first is a float, too."""
+    converted = [with_arrays(component, dtype) for component in components]
+    leaves, treedefs = zip(*[jax.tree.flatten(component) for component in converted], strict=True)
+    if any(treedef != treedefs[0] for treedef in treedefs):
+        return converted
+    rows = zip(*[_of_one_type(numbers) for numbers in zip(*leaves, strict=True)], strict=True)
+    return [jax.tree.unflatten(treedefs[0], row) for row in rows]
+
+
+def _of_one_type(numbers: Sequence[Any]) -> Sequence[Any]:
+    if not all(eqx.is_array(number) and jnp.issubdtype(number.dtype, jnp.number) for number in numbers):
+        return numbers
+    if len({number.dtype for number in numbers}) == 1:
+        return numbers
+    return [jnp.asarray(number, jnp.result_type(*numbers)) for number in numbers]
 
 
 def _qualified_name(value: Any) -> str:

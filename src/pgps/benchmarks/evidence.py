@@ -181,7 +181,7 @@ def plan(
     samplers = _known("samplers", suite.samplers if samplers is None else samplers, SAMPLERS)
     seeds = chosen.seeds if seeds is None else tuple(seeds)
     check_seeds(seeds)
-    if any(name.startswith(("blackjax", "nuts")) for name in samplers):
+    if any(isinstance(SAMPLERS[name], peers.BlackjaxSMC | peers.Nuts) for name in samplers):
         peers.check_installed()
     return [
         _cell(target, suite.cases[target], sampler, chosen, seeds)
