@@ -3,6 +3,7 @@
 import dataclasses
 import sys
 from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -164,8 +165,9 @@ def test_members_of_a_list_may_have_equal_leaves_of_any_kind():
 
 
 def test_numbers_of_numpy_are_settings():
-    sizes = np.array([0.01, 0.02, 0.1], np.float32)
-    methods = [Langevin(size, num) for size, num in zip(sizes, np.arange(3, 6), strict=True)]
+    sizes: Any = np.array([0.01, 0.02, 0.1], np.float32)
+    nums: Any = np.arange(3, 6)
+    methods = [Langevin(size, num) for size, num in zip(sizes, nums, strict=True)]
     results = pgps.sample_many(gaussian, STANDARD, keys=KEYS, num_particles=16, method=methods)
     assert [len(result.trace["t"]) for result in results] == [3, 4, 5]
 
