@@ -107,23 +107,31 @@ def test_a_sweep_of_settings_and_densities_with_one_key():
     assert [len(result.trace["t"]) for result in results] == [7, 10, 3]
 
 
-@pytest.mark.filterwarnings("ignore::pgps.PGPSWarning")
-def test_a_sweep_is_one_program():
-    traces = 0
+def count_traces(sample_with, calls):
+    """How often a density is traced in each of several calls, `sample_with(density, call)`."""
+    traces, counts = 0, []
 
     def logdensity(x):
         nonlocal traces
         traces += 1
         return gaussian(x)
 
-    counts = []
-    # The first time JAX looks once more, and remembers.
-    for sizes in ((0.01, 0.02), (0.01, 0.02, 0.03), (0.01, 0.02, 0.03, 0.04, 0.05)):
+    for call in calls:
         before = traces
+        sample_with(logdensity, call)
+        counts.append(traces - before)
+    return counts
+
+
+@pytest.mark.filterwarnings("ignore::pgps.PGPSWarning")
+def test_a_sweep_is_one_program():
+    def sweep(logdensity, sizes):
         methods = [Langevin(size, 5) for size in sizes]
         keys = [KEYS[0]] * len(sizes)
         pgps.sample_many(logdensity, STANDARD, keys=keys, num_particles=16, method=methods)
-        counts.append(traces - before)
+
+    # The first time JAX looks once more, and remembers.
+    counts = count_traces(sweep, [(0.01, 0.02), (0.01, 0.02, 0.03), (0.01, 0.02, 0.03, 0.04, 0.05)])
     assert counts[1] == counts[2]
 
 
@@ -196,24 +204,15 @@ def test_a_run_that_fails_leaves_the_others_alone():
 
 
 def test_the_number_of_keys_does_not_change_how_often_a_density_is_traced():
-    traces = 0
+    def sample_with(logdensity, keys):
+        pgps.sample_many(logdensity, STANDARD, keys=keys, num_particles=16, method=LANGEVIN)
 
-    def logdensity(x):
-        nonlocal traces
-        traces += 1
-        return gaussian(x)
-
-    counts = []
     # The first time JAX looks once more, and remembers.
-    for num in (3, 2, 7):
-        before = traces
-        pgps.sample_many(logdensity, STANDARD, keys=jax.random.split(KEYS[0], num), num_particles=16, method=LANGEVIN)
-        counts.append(traces - before)
+    keys = [jax.random.split(KEYS[0], num) for num in (3, 2, 7)]
+    counts = count_traces(sample_with, [*keys, jax.random.split(KEYS[1], 7)])
     assert counts[1] == counts[2]
-    before = traces
-    pgps.sample_many(logdensity, STANDARD, keys=jax.random.split(KEYS[1], 7), num_particles=16, method=LANGEVIN)
     # Other keys run in the same program: only the checks, which compile nothing, look at the function again.
-    assert traces - before <= 3
+    assert counts[3] <= 3
 
 
 def test_keys_in_a_list():

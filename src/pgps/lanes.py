@@ -16,6 +16,7 @@ from pgps.density import Problem
 from pgps.methods.base import AbstractMethod, Row, State
 from pgps.noise import fold_in
 from pgps.result import Status
+from pgps.settings import corresponding_leaves
 from pgps.spread import Spread
 
 MOST_STEPS = 64
@@ -64,8 +65,8 @@ class Lanes(eqx.Module):
 
 def alike(members: Sequence[PyTree]) -> bool:
     """Whether pytrees differ in the values of their arrays alone, so that one program can serve all."""
-    leaves, treedefs = zip(*[jax.tree.flatten(member) for member in members], strict=True)
-    return all(treedef == treedefs[0] for treedef in treedefs) and all(map(_can_stack, zip(*leaves, strict=True)))
+    found = corresponding_leaves(members)
+    return found is not None and all(map(_can_stack, found[0]))
 
 
 def _can_stack(leaves: Sequence[Any]) -> bool:
@@ -77,13 +78,15 @@ def _can_stack(leaves: Sequence[Any]) -> bool:
 
 def _differences(members: Sequence[PyTree]) -> PyTree:
     """The arrays that pytrees have each for itself, stacked, and None for those that all share, and for the rest."""
-    leaves, treedefs = zip(*[jax.tree.flatten(member) for member in members], strict=True)
+    found = corresponding_leaves(members)
+    assert found is not None
+    groups, treedef = found
 
     def own(group: Sequence[Any]) -> Array | None:
         is_shared = all(leaf is group[0] for leaf in group)
         return None if is_shared or not eqx.is_array(group[0]) else jnp.stack(group)
 
-    return jax.tree.unflatten(treedefs[0], map(own, zip(*leaves, strict=True)))
+    return jax.tree.unflatten(treedef, map(own, groups))
 
 
 @eqx.filter_jit

@@ -50,11 +50,19 @@ def with_arrays(component: Component, dtype: Any) -> Component:
 def all_with_arrays(components: Sequence[Component], dtype: Any) -> list[Component]:
     """The same for several, with one type for each of their numbers: of alpha = 0, 0.5, 1 the first is a float, too."""
     converted = [with_arrays(component, dtype) for component in components]
-    leaves, treedefs = zip(*[jax.tree.flatten(component) for component in converted], strict=True)
-    if any(treedef != treedefs[0] for treedef in treedefs):
+    if (found := corresponding_leaves(converted)) is None:
         return converted
-    rows = zip(*[_of_one_type(numbers) for numbers in zip(*leaves, strict=True)], strict=True)
-    return [jax.tree.unflatten(treedefs[0], row) for row in rows]
+    groups, treedef = found
+    rows = zip(*map(_of_one_type, groups), strict=True)
+    return [jax.tree.unflatten(treedef, row) for row in rows]
+
+
+def corresponding_leaves(members: Sequence[Any]) -> tuple[list[tuple], Any] | None:
+    """For each place in pytrees of one structure the leaves there, and the structure; None if they have several."""
+    leaves, treedefs = zip(*[jax.tree.flatten(member) for member in members], strict=True)
+    if any(treedef != treedefs[0] for treedef in treedefs):
+        return None
+    return list(zip(*leaves, strict=True)), treedefs[0]
 
 
 def _of_one_type(numbers: Sequence[Any]) -> Sequence[Any]:
