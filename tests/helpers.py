@@ -310,4 +310,28 @@ def assert_covariance(draws: Any, mean: Any, covariance: Any, num_errors: float 
 
 def local_widths(population: Population) -> Widths:
     """Widths that vary from place to place, fitted to all particles."""
-    return refreshed(width_functions(population), population)
+    return refreshed(width_functions(population), population, has_edge=False)
+
+
+def counting(logdensity: Callable[[Array], Array]) -> tuple[Callable[[Array], Array], dict[str, int]]:
+    """A log-density that counts its calls on the host, one for each particle, in `calls`."""
+    calls = {"value": 0, "gradient": 0}
+
+    def tally(kind, token):
+        calls[kind] += 1
+        return token
+
+    def on_host(kind, x):
+        token = jax.ShapeDtypeStruct((), x.dtype)
+        return jax.pure_callback(lambda z: np.asarray(tally(kind, z)), token, x[0], vmap_method="sequential")
+
+    @jax.custom_vjp
+    def f(x):
+        return logdensity(x) + 0 * on_host("value", x)
+
+    def forward(x):
+        value, gradient = jax.value_and_grad(logdensity)(x)
+        return value + 0 * on_host("gradient", x), gradient
+
+    f.defvjp(forward, lambda gradient, cotangent: (cotangent * gradient,))
+    return f, calls

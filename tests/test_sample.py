@@ -10,6 +10,7 @@ import pytest
 from jax import monitoring
 
 import pgps
+from helpers import counting
 from pgps.result import Status
 
 KEY = jax.random.key(0)
@@ -24,30 +25,6 @@ def quick(**changes):
     """A paper recipe that takes a second: few training steps, a threshold that they reach."""
     settings = {"max_training_steps": 20, "threshold": 10.0, "width": 8, "max_dt": 0.2, "psi": 1.0}
     return pgps.paper(**{**settings, **changes})
-
-
-def counting(logdensity):
-    """A log-density that counts its calls on the host, one for each particle, in `calls`."""
-    calls = {"value": 0, "gradient": 0}
-
-    def tally(kind, token):
-        calls[kind] += 1
-        return token
-
-    def on_host(kind, x):
-        token = jax.ShapeDtypeStruct((), x.dtype)
-        return jax.pure_callback(lambda z: np.asarray(tally(kind, z)), token, x[0], vmap_method="sequential")
-
-    @jax.custom_vjp
-    def f(x):
-        return logdensity(x) + 0 * on_host("value", x)
-
-    def forward(x):
-        value, gradient = jax.value_and_grad(logdensity)(x)
-        return value + 0 * on_host("gradient", x), gradient
-
-    f.defvjp(forward, lambda gradient, cotangent: (cotangent * gradient,))
-    return f, calls
 
 
 class CompilationCounter:
@@ -94,7 +71,7 @@ class TestResult:
         np.testing.assert_allclose(trace["dt"].sum(), 1.0, rtol=1e-6)
         assert set(trace) == {
             "t", "dt", "loss", "training_steps", "converged", "field_norm", "adjustment_steps", "acceptance", "covered",
-            "width_spread", "width_ratio", "faults", "evaluations"
+            "width_spread", "width_ratio", "faults", "inside", "evaluations"
         }  # fmt: skip
         assert len({len(values) for values in trace.values()}) == 1
         assert np.all(np.diff(trace["evaluations"]) > 0)

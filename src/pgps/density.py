@@ -23,7 +23,7 @@ from pgps.spread import ONE_DEVICE, Spread
 T = TypeVar("T")
 
 # Where a log-density is below this and its gradient overflows, the density is 0.
-_NOTHING = -1e10
+NOTHING = -1e10
 
 
 @partial(jax.jit, static_argnums=0)
@@ -178,7 +178,7 @@ def _forward(perturbed: Any, x: Array, structure: Structure, function: Callable)
         structure.unravel(x)
     )
     gradient = structure.ravel(leaves)
-    value = jnp.where((value < _NOTHING) & ~_all_finite(gradient), -jnp.inf, value)
+    value = jnp.where((value < NOTHING) & ~_all_finite(gradient), -jnp.inf, value)
     return value, jnp.where(value == -jnp.inf, 0.0, gradient)
 
 

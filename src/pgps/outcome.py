@@ -15,6 +15,7 @@ from pgps.draw import Fitted
 from pgps.lanes import Run
 from pgps.methods.base import TRANSPORT, AbstractMethod, State, Trace
 from pgps.methods.pgps import PGPS
+from pgps.metrics.base import normalised_weights
 from pgps.result import Result, Status
 from pgps.run import Options
 from pgps.scouting import at_rest, differences, unrest
@@ -23,6 +24,8 @@ from pgps.weights import Weights
 
 # An error of the log evidence above which it, and what hangs on it, should be doubted.
 _LARGEST_ERROR = 0.5
+# The share of the particles above which it is doubted that the initial law covers the target.
+_LARGEST_UNCOVERED = 0.01
 # Folded into a run's key for the search after it, far from the numbers of its steps.
 _SCOUTING = 2**30
 
@@ -49,6 +52,8 @@ def outcome(
     state, status = run.state, Status(int(run.status))
     doubts = _status_doubts(run, num_particles, options)
     doubts += method.doubts(trace) + _support_doubts(state, status) + opinion
+    if isinstance(method, PGPS) and weighed is not None and status == Status.COMPLETED:
+        doubts += _cover_doubts(state, weighed, here)
     # Weights at an earlier t are not those of the target.
     exact = weighed if status == Status.COMPLETED else None
     error = None if exact is None else float(exact.log_evidence_error)
@@ -127,6 +132,25 @@ def _unrest(state: State, weighed: Weighed) -> list[str]:
     population = state.population
     arrays = (population.particles, population.score, weighed.log_weights, weighed.families)
     return unrest(at_rest(*(np.asarray(array) for array in arrays)))
+
+
+def _cover_doubts(state: State, weighed: Weighed, problem: Problem) -> list[str]:
+    """Whether particles have left the initial law's support, which a law without edges does not have."""
+    if not state.memory.has_edge:
+        return []
+    outside = np.asarray(_log_initial(problem, state.population.particles)) == -np.inf
+    share = float(normalised_weights(np.asarray(weighed.log_weights), len(outside)) @ outside)
+    if share < _LARGEST_UNCOVERED:
+        return []
+    return [
+        f"{share:.1%} of the particles ended where the initial law has no density, so the evidence is too low by all "
+        "that the target has there; start from a law that covers the target"
+    ]
+
+
+@eqx.filter_jit
+def _log_initial(problem: Problem, particles: Float[Array, "n dim"]) -> Float[Array, " n"]:
+    return jax.vmap(problem.log_initial)(particles)
 
 
 def _plain_log_weights(state: State, status: Status) -> Array:

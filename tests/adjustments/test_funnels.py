@@ -110,7 +110,7 @@ def test_volumes_grow_as_reckoned(monkeypatch: pytest.MonkeyPatch):
 
     def accept(_: Array, __: Population, proposal: Population, log_ratio: Array) -> Move:
         ratios.append(log_ratio)
-        return Move(proposal, jnp.ones(()), jnp.asarray(0))
+        return Move(proposal, jnp.ones(()), jnp.asarray(0), jnp.ones(()))
 
     monkeypatch.setattr("pgps.adjustments.funnels.metropolis", accept)
 

@@ -337,19 +337,22 @@ def log_scale(x: Array) -> Array:
     return -2 * x[0] - 0.5 * jnp.exp(-2 * x[0]) * ((1 - x[1]) ** 2 + (1 + x[1]) ** 2)
 
 
+NO_EDGE = jnp.asarray(False)
+
+
 def nowhere_far_out(x: Array) -> Array:
     return jnp.where(jnp.sum(x**2) < 40, gaussian_tails(x), -jnp.inf)
 
 
 @pytest.mark.parametrize(
     ("logdensity", "chosen"),
-    [(gaussian_tails, (0.9, 0.3)), (log_scale, (0.0, 1.0)), (nowhere_far_out, (0.9, 0.3))],
+    [(gaussian_tails, (0.9, 0.3)), (log_scale, (0.0, 1.0)), (nowhere_far_out, (0.0, 1.0))],
     ids=["gaussian-tails", "exponential", "bounded"],
 )
 def test_the_target_is_shrunk_unless_it_explodes_far_out(logdensity: Callable, chosen: tuple[float, float]):
     problem = Problem.of(logdensity, pgps.Normal(0.0, 2.0, shape=(2,)))
     particles = problem.draw(KEY, 500)
-    choice = eqx.filter_jit(CautiousShrinkage(0.9, 0.3).choose)(particles, problem)
+    choice = eqx.filter_jit(CautiousShrinkage(0.9, 0.3).choose)(particles, problem, NO_EDGE)
     assert choice is not None
     path, evaluations = choice
     np.testing.assert_allclose((path.alpha, path.beta), chosen, rtol=1e-6)
@@ -359,7 +362,14 @@ def test_the_target_is_shrunk_unless_it_explodes_far_out(logdensity: Callable, c
     assert (evaluations.values, evaluations.gradients) == (2, 0)
 
 
+def test_nothing_is_shrunk_or_spread_where_there_is_an_edge():
+    problem = Problem.of(gaussian_tails, pgps.Uniform(-2.0, 2.0, shape=(2,)))
+    choice = CautiousShrinkage(0.9, 0.3).choose(problem.draw(KEY, 500), problem, ~NO_EDGE)
+    assert choice is not None
+    assert (float(choice[0].alpha), float(choice[0].beta)) == (0.0, 1.0)
+
+
 def test_other_paths_are_as_they_are():
     problem = Problem.of(gaussian_tails, pgps.Normal(shape=(2,)))
-    assert LogWeightedShrinkage(1.0, 0.3).choose(jnp.zeros((4, 2)), problem) is None
+    assert LogWeightedShrinkage(1.0, 0.3).choose(jnp.zeros((4, 2)), problem, NO_EDGE) is None
     assert LogWeightedShrinkage(1.0, 0.3).told() == {}

@@ -4,7 +4,7 @@ import abc
 from typing import NamedTuple, Protocol
 
 import equinox as eqx
-from jaxtyping import Array, Float, Int, PyTree, Scalar
+from jaxtyping import Array, Bool, Float, Int, PyTree, Scalar
 
 from pgps.density import Evaluations, Population
 
@@ -29,6 +29,7 @@ class Adjustment(NamedTuple):
             if they covered less of the way between narrow and wide parts.
         width_spread: By what factor the density's local width varies between particles.
         width_ratio: By what factor moves of local widths take it to vary, from narrow places to wide ones.
+        inside: The share of the proposals inside the support.
         kept: What `replay` needs to make such moves again.
     """
 
@@ -39,14 +40,20 @@ class Adjustment(NamedTuple):
     covered: Scalar | float = float("nan")
     width_spread: Scalar | float = float("nan")
     width_ratio: Scalar | float = 1.0
+    inside: Scalar | float = 1.0
     kept: PyTree = None
 
 
 class AbstractAdjustment(eqx.Module):
     """Moves the particles at a fixed t with a kernel that has p_t, or nearly so, as its stationary law."""
 
-    def init(self, population: Population) -> PyTree:
-        """What is carried from one adjustment to the next, such as an adapted step size; most carry nothing."""
+    def init(self, population: Population, has_edge: Bool[Array, ""] | bool = False) -> PyTree:
+        """What is carried from one adjustment to the next, such as an adapted step size; most carry nothing.
+
+        Args:
+            population: The particles.
+            has_edge: Whether the density is known to jump to 0 somewhere.
+        """
         return None
 
     def leaves_invariant(self) -> bool:

@@ -11,7 +11,7 @@ from functools import partial
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PyTree, Scalar
+from jaxtyping import Array, Bool, Float, Int, PyTree, Scalar
 
 from pgps import _checks
 from pgps.adjustments.base import AbstractAdjustment, Adjustment, Evaluate
@@ -103,13 +103,13 @@ class HMC(AbstractAdjustment):
         if self.num_leapfrog is not None:
             _checks.whole("num_leapfrog", self.num_leapfrog, at_least=1)
 
-    def init(self, population: Population) -> MoveMemory:
+    def init(self, population: Population, has_edge: Bool[Array, ""] | bool = False) -> MoveMemory:
         """The logarithm of the step size, the number of moves, and the widths if they are local."""
         memory = first_memory(self.step_size, self.num_steps, population)
         if not (self.precondition and self.local):
             return memory
         # At the start they vary nowhere: a law to start from is hardly a funnel.
-        return memory._replace(widths=Crossed.fitted(_unfitted, population))
+        return memory._replace(widths=Crossed.fitted(_unfitted, population), has_edge=jnp.asarray(has_edge))
 
     def leaves_invariant(self) -> bool:
         """By Metropolis's rule it is."""
@@ -119,10 +119,10 @@ class HMC(AbstractAdjustment):
         self, key: Array, before: Scalar, t: Scalar, population: Population, memory: PyTree, evaluate: Evaluate
     ) -> tuple[Population, PyTree, Adjustment]:
         """Take the moves; the step size follows the acceptance rate from one to the next."""
-        widths = None
+        widths, has_edge = None, memory.has_edge
         if memory.widths is not None:
             # As the particles showed them when they had moved: a step leaves some in places where they hardly belong.
-            widths = memory.widths.refreshed(population)
+            widths = memory.widths.refreshed(population, has_edge)
         elif self.precondition:
             widths = Crossed.fitted(uniform_widths, population)
         num_leapfrog = self._num_leapfrog(population)
@@ -138,7 +138,9 @@ class HMC(AbstractAdjustment):
             _calls(num_leapfrog, widths),
         )
         if widths is not None and self.local:
-            memory = memory._replace(widths=Crossed.fitted(_fitted, moved))
+            # Near an edge scores do not tell widths: they know nothing of it.
+            fit = partial(jax.lax.cond, has_edge, _unfitted, _fitted)
+            memory = memory._replace(widths=Crossed.fitted(fit, moved), has_edge=has_edge)
         return moved, memory, report
 
     def replay(
@@ -169,10 +171,10 @@ class HMC(AbstractAdjustment):
             through = jax.lax.cond(
                 widths.has_funnels,
                 lambda population: funnel_step(fold_in(key, 1), population, widths, evaluate),
-                lambda population: Move(population, jnp.ones_like(move.acceptance), jnp.zeros_like(move.faults)),
+                lambda population: move._replace(population=population, faults=jnp.zeros_like(move.faults)),
                 move.population,
             )
-            return Move(through.population, move.acceptance, move.faults + through.faults)
+            return move._replace(population=through.population, faults=move.faults + through.faults)
 
         return kernel
 

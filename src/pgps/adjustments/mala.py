@@ -7,7 +7,7 @@ It is accepted by Metropolis's rule, so that p is the stationary law at any step
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, PyTree, Scalar
+from jaxtyping import Array, Bool, PyTree, Scalar
 
 from pgps.adjustments.base import AbstractAdjustment, Adjustment, Evaluate
 from pgps.adjustments.crossed import Crossed
@@ -64,8 +64,9 @@ class MALA(AbstractAdjustment):
     def __check_init__(self):
         check_moves(self.step_size, self.num_steps, self.target_acceptance, self.mixing, self.max_steps)
 
-    def init(self, population: Population) -> MoveMemory:
+    def init(self, population: Population, has_edge: Bool[Array, ""] | bool = False) -> MoveMemory:
         """The logarithm of the step size, and the number of moves."""
+        del has_edge
         return first_memory(self.step_size, self.num_steps, population)
 
     def leaves_invariant(self) -> bool:

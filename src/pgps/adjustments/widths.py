@@ -153,10 +153,13 @@ def width_functions(population: Population) -> Widths:
     return unit._replace(directions=directions.T, slopes=slopes)
 
 
-def refreshed(widths: Widths, population: Population) -> Widths:
+def refreshed(widths: Widths, population: Population, has_edge: Bool[Array, ""] | bool) -> Widths:
     """The same functions of the place, with the size and the axes that fit these particles."""
     widths = widths._replace(base=_base(population, widths._replace(base=jnp.ones_like(widths.base))))
-    return widths._replace(axes=_axes(population, widths))
+    if (axes := _axes(population, widths)) is None:
+        return widths
+    # Scores that do not cancel, since there is an edge, all point the same way.
+    return widths._replace(axes=jnp.where(has_edge, jnp.eye(len(axes), dtype=axes.dtype), axes))
 
 
 def _middle_and_spread(values: Float[Array, "n k"]) -> tuple[Float[Array, " k"], Float[Array, " k"]]:

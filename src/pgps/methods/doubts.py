@@ -9,12 +9,13 @@ from pgps.adjustments.metropolis import LEAST_OF_AIM
 from pgps.methods.base import Trace
 
 # What makes a run doubtful: such a spread of local widths, a funnel of such widths, islands so far apart, moves and
-# steps as short as this.
+# steps as short as this, and so many proposals beyond edges that nobody knew of.
 _WIDEST_SPREAD = 3.0
 _LARGEST_RATIO = 20.0
 _FARTHEST_APART = 4.0
 _LEAST_COVERED = 0.25
 _SHORTEST_STEP = 1e-6
+_LARGEST_OUTSIDE = 0.01
 
 
 def training_doubts(trace: Trace) -> list[str]:
@@ -58,6 +59,11 @@ def path_doubts(trace: Trace, moves: AbstractAdjustment) -> list[str]:
         doubts.append(
             f"the two islands are {apart:.1f} standard errors apart in the log evidence, so a part of the target is "
             "missing on one of them; take more particles"
+        )
+    if not trace["has_edge"][0] and (trace["has_edge"][-1] or np.min(trace["inside"]) < 1 - _LARGEST_OUTSIDE):
+        doubts.append(
+            "the density falls to 0 at once somewhere that the initial law hardly reaches, which the first weights did "
+            "not know of, so the evidence may be too low by more than its error; start from a law that reaches it"
         )
     shortest = int(np.argmin(trace["dt"]))
     if trace["dt"][shortest] < _SHORTEST_STEP and trace["t"][shortest] < 1:

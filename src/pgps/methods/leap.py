@@ -96,6 +96,11 @@ def _slope(log_weights: Float[Array, " n"], y: Float[Array, " n"], x: Float[Arra
     return weights @ (deviations * y) / (weights @ deviations**2)
 
 
+def is_torn(before: Population, leap: Leap) -> Bool[Array, ""]:
+    """Whether a field has carried particles out of the support."""
+    return (leap.length > 0) & jnp.any(before.alive & ~leap.population.alive)
+
+
 def trusted_step(leap: Leap) -> Scalar:
     """The longest step to try next: longer than the last one, if that was right at the first try."""
     return jnp.where(leap.num_tries == 0, 1.0, jnp.where(leap.num_tries == 1, _GROWTH, 1.0) * leap.dt)
@@ -136,7 +141,7 @@ class WeightedLeap(eqx.Module):
                 untried,
             )
 
-        return jax.lax.cond(jnp.any(flow.velocity != 0), move, lambda dt: self._stand_still(state, dt, reach), dt)
+        return jax.lax.cond(jnp.any(flow.velocity != 0), move, lambda dt: self.stand_still(state, dt, reach), dt)
 
     def _try(self, state: State, flow: Flow, rates: Float[Array, " n"], last: Leap) -> Leap:
         """Half of the last step; it is wasteful if far fewer particles stay effective than the residual promised."""
@@ -173,7 +178,7 @@ class WeightedLeap(eqx.Module):
         """`function(params, x)` of each particle, with the parameters of its island."""
         return island_by_island(jax.vmap(function, in_axes=(None, 0)), self.params, particles)
 
-    def _stand_still(self, state: State, dt: Scalar, reach: Scalar) -> Leap:
+    def stand_still(self, state: State, dt: Scalar, reach: Scalar) -> Leap:
         """No field: only the weights change, and nothing is evaluated if the path can tell."""
         before = state.population
         clock, dt = state.clock.advance(dt)
@@ -181,4 +186,5 @@ class WeightedLeap(eqx.Module):
         if after is None:
             after, num_tries = evaluate(self.path, clock.t, before.particles, self.problem), 1
         change = increments(before, after, jnp.zeros_like(before.logdensity))
-        return Leap(clock, dt, dt, after, change, jnp.asarray(num_tries), jnp.asarray(False), reach)
+        none = jnp.zeros_like(dt)
+        return Leap(clock, dt, none, after, change, jnp.asarray(num_tries), jnp.asarray(False), reach)

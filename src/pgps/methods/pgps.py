@@ -24,12 +24,13 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PyTree, Scalar
+from jaxtyping import Array, Bool, Float, PyTree, Scalar
 
 from pgps import _checks
 from pgps.adjustments.base import AbstractAdjustment, Adjustment
 from pgps.adjustments.none import NoAdjustment
 from pgps.density import Evaluations, Population, Problem
+from pgps.edges import has_edge
 from pgps.fields.base import AbstractField
 from pgps.methods.base import TRANSPORT, AbstractMethod, Row, State, Trace, estimation_key
 from pgps.methods.doubts import path_doubts, training_doubts
@@ -39,6 +40,7 @@ from pgps.methods.leap import (
     Leap,
     WeightedLeap,
     increments,
+    is_torn,
     island_by_island,
     leap_without_weights,
     on_islands,
@@ -66,6 +68,8 @@ class Memory(NamedTuple):
     """and how much of it particles should move by the field."""
     path: PyTree
     """The settings that the path chose at t = 0; None if it is as it was."""
+    has_edge: Bool[Array, ""]
+    """With weights: whether the density jumps to 0 somewhere, where no field may carry particles (see `edges`)."""
 
 
 class Transport(NamedTuple):
@@ -136,7 +140,11 @@ class PGPS(AbstractMethod):
             weights = Weights.equal(num_particles, dtype, ISLANDS)
             params, trainer = jax.tree.map(lambda leaf: jnp.stack([leaf] * ISLANDS), (params, trainer))
         particles, evaluations, path = problem.draw(key_particles, num_particles), Evaluations(gradients=1), None
-        if (choice := self.path.choose(particles, problem)) is not None:
+        edge = jnp.asarray(False)
+        if self.weighing is not None:
+            edge, cost = has_edge(problem, particles)
+            evaluations += cost
+        if (choice := self.path.choose(particles, problem, edge)) is not None:
             path, evaluations = eqx.filter(choice[0], eqx.is_array), evaluations + choice[1]
         population = evaluate(self._chosen(path), clock.t, particles, problem, self._estimation_key(key))
         one = jnp.ones((), dtype)
@@ -145,7 +153,7 @@ class PGPS(AbstractMethod):
             clock=clock,
             num_steps=jnp.asarray(0),
             evaluations=evaluations,
-            memory=Memory(params, trainer, self.adjustment.init(population), one, one, path),
+            memory=Memory(params, trainer, self.adjustment.init(population, edge), one, one, path, edge),
             weights=weights,
         )
 
@@ -159,7 +167,7 @@ class PGPS(AbstractMethod):
         path = self._chosen(state.memory.path)
         params, trainer, training = self._train(key_train, state)
         flow = self._flow(key_train, state, params)
-        leap = self._leap(key, state, path, params, flow, problem)
+        leap, edge = self._leap(key, state, path, params, flow, problem)
         population, weights = leap.population, None
         row: Row = {}
 
@@ -176,6 +184,7 @@ class PGPS(AbstractMethod):
                 "disagreement": weights.disagreement,
                 "r2": training.r2,
                 "reach": leap.length / leap.dt,
+                "has_edge": edge,
             }
 
         population, memory, adjustment = self.adjustment.adjust(
@@ -198,7 +207,7 @@ class PGPS(AbstractMethod):
             clock=leap.clock,
             num_steps=state.num_steps + 1,
             evaluations=state.evaluations + Evaluations(gradients=leap.num_tries) + adjustment.evaluations,
-            memory=Memory(params, trainer, memory, trusted_step(leap), leap.reach, state.memory.path),
+            memory=Memory(params, trainer, memory, trusted_step(leap), leap.reach, state.memory.path, edge),
             weights=weights,
         )
         return state, jax.tree.map(jnp.asarray, row)
@@ -223,20 +232,33 @@ class PGPS(AbstractMethod):
         key, t, particles = fold_in(key, 0), state.clock.t, state.population.particles
         if state.weights is None:
             return Flow(*evaluate_field(self.field, params, t, particles, key))
-        return Flow(*island_by_island(lambda own, x: evaluate_field(self.field, own, t, x, key), params, particles))
+        flow = Flow(*island_by_island(lambda own, x: evaluate_field(self.field, own, t, x, key), params, particles))
+        return jax.tree.map(lambda leaf: jnp.where(state.memory.has_edge, 0.0, leaf), flow)
 
-    def _leap(self, key: Array, state: State, path: AbstractPath, params: PyTree, flow: Flow, problem: Problem) -> Leap:
-        """Choose dt and move; with weights also weigh, and halve a step that proves too long."""
-        t, weights = state.clock.t, state.weights
-        rates = residual(flow.velocity, flow.divergence, state.population)
+    def _leap(
+        self, key: Array, state: State, path: AbstractPath, params: PyTree, flow: Flow, problem: Problem
+    ) -> tuple[Leap, Bool[Array, ""]]:
+        """Choose dt and move; with weights also weigh, and halve a step that proves too long, or leads over an edge."""
+        t, weights, memory = state.clock.t, state.weights, state.memory
         if weights is None:
+            rates = residual(flow.velocity, flow.divergence, state.population)
             dt = self.stepper.time_step(t, flow.velocity, rates, jnp.zeros_like(rates))
-            return leap_without_weights(state, flow, dt, path, problem, self._estimation_key(key))
-        islands = (*on_islands((flow.velocity, rates)), weights.on_islands)
-        dt = jnp.min(jax.vmap(lambda *island: self.stepper.time_step(t, *island))(*islands))
-        return WeightedLeap(path, self.field, params, problem).take(
-            state, flow, rates, dt, state.memory.longest, state.memory.reach
-        )
+            return leap_without_weights(state, flow, dt, path, problem, self._estimation_key(key)), memory.has_edge
+
+        def time_step(flow: Flow) -> tuple[Float[Array, " n"], Scalar]:
+            rates = residual(flow.velocity, flow.divergence, state.population)
+            islands = (*on_islands((flow.velocity, rates)), weights.on_islands)
+            return rates, jnp.min(jax.vmap(lambda *island: self.stepper.time_step(t, *island))(*islands))
+
+        ways = WeightedLeap(path, self.field, params, problem)
+        leap = ways.take(state, flow, *time_step(flow), memory.longest, memory.reach)
+
+        def without_field() -> Leap:
+            still = ways.stand_still(state, time_step(jax.tree.map(jnp.zeros_like, flow))[1], memory.reach)
+            return still._replace(num_tries=leap.num_tries + still.num_tries)
+
+        torn = is_torn(state.population, leap)
+        return jax.lax.cond(torn, without_field, lambda: leap), memory.has_edge | torn
 
     def _estimation_key(self, key: Array) -> Array | None:
         """The key that estimates a stochastic target; weights and Metropolis's rule need the target itself."""
@@ -286,6 +308,7 @@ def _row(leap: Leap, flow: Flow, training: Training, adjustment: Adjustment) -> 
         "width_spread": adjustment.width_spread,
         "width_ratio": adjustment.width_ratio,
         "faults": adjustment.faults,
+        "inside": adjustment.inside,
     }
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PyTree, Scalar
+from jaxtyping import Array, Bool, Float, PyTree, Scalar
 
 from pgps.density import Evaluations, Population, Problem, map_particles
 
@@ -39,7 +39,9 @@ class AbstractPath(eqx.Module):
         value, (time_derivative, score) = jax.value_and_grad(self.logdensity, argnums=(0, 1))(t, x, problem)
         return PathValue(value, score, time_derivative)
 
-    def choose(self, particles: Float[Array, "n dim"], problem: Problem) -> tuple["AbstractPath", Evaluations] | None:
+    def choose(
+        self, particles: Float[Array, "n dim"], problem: Problem, has_edge: Bool[Array, ""]
+    ) -> tuple["AbstractPath", Evaluations] | None:
         """A path of the same kind with settings that suit the first particles, and what that cost; None: as it is."""
         return None
 

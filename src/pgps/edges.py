@@ -1,0 +1,65 @@
+"""Edges of a density: places where it falls to 0 at once, as at the walls of a box.
+
+Weights are exact for a map x -> x + s phi(x) if it takes the support of p_t to all of the support of the next density.
+Where there are edges a field knows nothing of them, and a map that contracts leaves out what is next to them: step by
+step the evidence falls, and nothing shows it. Nor may a path widen the support on its way.
+
+So particles are also looked at where they are when spread about their mean. If the density is 0 at any of these places,
+a bisection tells on the way there whether it jumps to 0, or has become so small that it cannot be told from 0.
+"""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Scalar
+
+from pgps.density import NOTHING, Evaluations, Problem
+
+# How far particles are spread, how many ways to a place without density are bisected, and how often: up to rounding.
+_SPREAD = 2.0
+_NUM_WAYS = 16
+_NUM_BISECTIONS = 24
+
+
+def has_edge(problem: Problem, particles: Float[Array, "n dim"]) -> tuple[Bool[Array, ""], Evaluations]:
+    """Whether the initial law or the target has an edge near particles of the initial law, and what it cost to look."""
+
+    def log_both(x: Float[Array, " dim"]) -> Scalar:
+        return problem.log_initial(x) + problem.log_target(x)
+
+    places = particles, problem.center + _SPREAD * (particles - problem.center)
+    values = jnp.concatenate([problem.spread.map(log_both, x) for x in places])
+    is_outside = values == -jnp.inf
+
+    def jumps() -> Bool[Array, ""]:
+        x = jnp.concatenate(places)
+        highest = jnp.argmax(jnp.where(jnp.isnan(values), -jnp.inf, values))
+        start = x[highest], values[highest]
+        (which,) = jnp.nonzero(is_outside, size=_NUM_WAYS, fill_value=0)
+        last = jax.vmap(lambda outside: _last_value(log_both, *start, outside))(x[which])
+        return jnp.any(is_outside[which] & (last > NOTHING))
+
+    found = jax.lax.cond(jnp.any(is_outside), jumps, lambda: jnp.asarray(False))
+    # The ways add less than a call per particle, unless particles are few.
+    num_values = 2 + -(-_NUM_WAYS * _NUM_BISECTIONS // len(particles))
+    return found, Evaluations(values=jnp.where(jnp.any(is_outside), num_values, 2))
+
+
+def _last_value(
+    function: Callable[[Float[Array, " dim"]], Scalar],
+    inside: Float[Array, " dim"],
+    value: Scalar,
+    outside: Float[Array, " dim"],
+) -> Scalar:
+    """The value just before the function becomes -inf, on the way from a place where it has a value to another one."""
+
+    def halve(_: Array, bracket: tuple[Scalar, Scalar, Scalar]) -> tuple[Scalar, Scalar, Scalar]:
+        near, far, last = bracket
+        middle = (near + far) / 2
+        value = function(inside + middle * (outside - inside))
+        is_inside = value > -jnp.inf
+        return jnp.where(is_inside, middle, near), jnp.where(is_inside, far, middle), jnp.where(is_inside, value, last)
+
+    zero = jnp.zeros((), inside.dtype)
+    return jax.lax.fori_loop(0, _NUM_BISECTIONS, halve, (zero, zero + 1, value))[2]

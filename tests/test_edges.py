@@ -1,0 +1,149 @@
+"""Edges of a density: that they are seen, and that evidence and masses are right along them."""
+
+import math
+import warnings
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.scipy.stats import norm
+from jaxtyping import Array
+from scipy import stats
+
+import pgps
+from helpers import counting
+from pgps.density import Problem
+from pgps.edges import has_edge
+from pgps.methods.pgps import Memory
+
+KEY = jax.random.key(0)
+
+
+def inside(low: float, high: float, logdensity: Callable[[Array], Array]) -> Callable[[Array], Array]:
+    """A density that is 0 outside a box."""
+    return lambda x: jnp.where(jnp.all((x > low) & (x < high)), logdensity(x), -jnp.inf)
+
+
+def gaussian(x: Array) -> Array:
+    return jnp.sum(norm.logpdf(x))
+
+
+def flat(x: Array) -> Array:
+    return 0.0 * jnp.sum(x)
+
+
+def exponential(x: Array) -> Array:
+    return -jnp.sum(x)
+
+
+def overflowing(x: Array) -> Array:
+    """A Poisson model: -inf for large x, but only since numbers end there."""
+    return jnp.sum(3 * x - jnp.exp(30 * x))
+
+
+def sampled(logdensity: Callable[[Array], Array], initial: pgps.Normal | pgps.Uniform, **kwargs) -> pgps.Result:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", pgps.PGPSWarning)
+        return pgps.sample(logdensity, initial, key=KEY, num_particles=1000, **kwargs)
+
+
+@pytest.mark.parametrize(
+    ("logdensity", "initial", "expected"),
+    [
+        (gaussian, pgps.Normal(0.0, 2.0, shape=(3,)), False),
+        (overflowing, pgps.Normal(0.0, 2.0, shape=(3,)), False),
+        (gaussian, pgps.Uniform(-1.0, 1.0, shape=(3,)), True),
+        (inside(-4.0, 4.0, gaussian), pgps.Normal(0.0, 1.0, shape=(3,)), True),
+        (inside(0.0, jnp.inf, gaussian), pgps.Normal(0.0, 1.0, shape=(3,)), True),
+        (inside(-1e3, 1e3, gaussian), pgps.Normal(0.0, 1.0, shape=(3,)), False),
+    ],
+    ids=["gaussian", "overflow", "uniform-law", "box", "half-space", "beyond-reach"],
+)
+def test_edges_near_the_initial_law_are_seen(logdensity: Callable, initial: pgps.Normal | pgps.Uniform, expected: bool):
+    problem = Problem.of(logdensity, initial)
+    found, evaluations = eqx.filter_jit(has_edge)(problem, problem.draw(KEY, 500))
+    assert bool(found) is expected
+    assert int(evaluations.gradients) == 0
+
+
+@pytest.mark.parametrize(("half", "num_values"), [(4.0, 10), (1e3, 2)], ids=["edge", "none"])
+def test_what_it_costs_to_look_is_counted(half: float, num_values: int):
+    logdensity, calls = counting(inside(-half, half, gaussian))
+    problem = Problem.of(logdensity, pgps.Normal(0.0, 1.0, shape=(3,)))
+    _, evaluations = eqx.filter_jit(has_edge)(problem, problem.draw(KEY, 50))
+    assert int(evaluations.values) == num_values
+    # Counts are whole calls per particle.
+    assert 50 * (num_values - 1) < calls["value"] <= 50 * num_values
+
+
+HALF_BOX = 3 * math.log(stats.norm.cdf(2) - 0.5)
+TRUTHS = {
+    "law-in-a-box": (inside(-5.0, 5.0, gaussian), pgps.Uniform(-5.0, 5.0, shape=(5,)), 0.0),
+    "law-that-touches": (inside(0.0, 2.0, gaussian), pgps.Uniform(0.0, 2.0, shape=(3,)), HALF_BOX),
+    "exponential": (inside(0.0, jnp.inf, exponential), pgps.Uniform(0.0, 10.0, shape=(3,)), 0.0),
+    "flat-box": (inside(-1.0, 1.0, flat), pgps.Normal(0.0, 2.0, shape=(3,)), 3 * math.log(2)),
+    "half-normal": (inside(0.0, jnp.inf, gaussian), pgps.Normal(0.0, 2.0, shape=(3,)), -3 * math.log(2)),
+    "wider-box": (inside(-4.0, 4.0, flat), pgps.Normal(0.0, 1.0, shape=(2,)), 2 * math.log(8)),
+}
+
+
+@pytest.mark.parametrize("name", TRUTHS)
+def test_evidence_is_right_along_edges(name: str):
+    logdensity, initial, truth = TRUTHS[name]
+    result = sampled(logdensity, initial)
+    assert result.log_evidence is not None
+    assert result.log_evidence_error is not None
+    assert result.log_evidence_error < 0.25
+    assert abs(result.log_evidence - truth) < 4 * result.log_evidence_error
+    assert not result.warnings
+    assert result.num_evaluations.gradients < 600_000
+
+
+def test_particles_reach_the_edges():
+    result = sampled(*TRUTHS["wider-box"][:2])
+    near = np.mean(np.abs(np.asarray(result.particles)[:, 0]) > 3.6)
+    # 0.1, with a standard error of 0.01 for 1000 independent particles, and they are worth fewer.
+    assert 0.05 < near < 0.15
+
+
+def test_fresh_particles_are_drawn_without_fields_too():
+    logdensity, initial, truth = TRUTHS["law-in-a-box"]
+    drawn = sampled(logdensity, initial).draw(jax.random.key(1), 4000)
+    assert drawn.log_evidence is not None
+    assert drawn.log_evidence_error is not None
+    assert abs(drawn.log_evidence - truth) < 4 * drawn.log_evidence_error
+
+
+def test_a_field_that_leads_over_an_edge_is_not_used_again():
+    # Beyond what is looked at before the first step.
+    result = sampled(inside(-8.0, 8.0, flat), pgps.Normal(0.0, 1.0, shape=(1,)), method=pgps.exact(0.0, 1.0))
+    edges = np.asarray(result.trace["has_edge"])
+    assert not edges[0]
+    assert edges[-1]
+    assert np.all(np.asarray(result.trace["reach"])[1:][edges[:-1]] == 0)
+    assert result.log_evidence is not None
+    assert result.log_evidence_error is not None
+    assert abs(result.log_evidence - math.log(16)) < 4 * result.log_evidence_error
+    assert any("falls to 0 at once" in warning for warning in result.warnings)
+
+
+def test_an_edge_that_only_moves_meet_is_doubted():
+    result = sampled(inside(-20.0, 20.0, flat), pgps.Normal(0.0, 1.0, shape=(1,)))
+    assert any("falls to 0 at once" in warning for warning in result.warnings)
+
+
+def test_a_target_that_reaches_beyond_the_law_is_doubted():
+    result = sampled(gaussian, pgps.Uniform(-1.0, 1.0, shape=(2,)))
+    assert any("ended where the initial law has no density" in warning for warning in result.warnings)
+
+
+def test_without_weights_nobody_looks_for_edges():
+    method = pgps.training_free(dt=0.5, langevin_steps=1)
+    problem = Problem.of(gaussian, pgps.Uniform(-1.0, 1.0, shape=(2,)))
+    state = eqx.filter_jit(method.init)(KEY, problem, 10)
+    assert isinstance(state.memory, Memory)
+    assert not state.memory.has_edge
+    assert (int(state.evaluations.values), int(state.evaluations.gradients)) == (0, 1)
