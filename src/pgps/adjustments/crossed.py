@@ -44,7 +44,9 @@ class Crossed(NamedTuple):
 
     def refreshed(self, population: Population, has_edge: Bool[Array, ""] | bool) -> "Crossed":
         """The same functions of the place, with sizes and axes that fit these particles."""
-        return Crossed(jax.lax.map(lambda pair: refreshed(pair[0], pair[1], has_edge), (self.parts, _others(population))))
+        return Crossed(
+            jax.lax.map(lambda pair: refreshed(pair[0], pair[1], has_edge), (self.parts, _others(population)))
+        )
 
     def each(self, function: Callable[..., PyTree], *arrays: Array) -> PyTree:
         """`function(widths, ...)` of each part; gives arrays over all particles."""
