@@ -23,6 +23,7 @@ from pgps.initial import AbstractLaw, as_law
 from pgps.lanes import alike
 from pgps.methods.base import AbstractMethod
 from pgps.outcome import outcome
+from pgps.programs import make_room
 from pgps.recipes import exact
 from pgps.result import PGPSWarning, Result, Status
 from pgps.run import Observe, Options, Snapshot, drive
@@ -158,6 +159,7 @@ def _sample(
     if len(functions) > 1 or len(methods) > 1:
         _check_alike(functions, methods, problem)
 
+    make_room()
     problems = [dataclasses.replace(problem, logdensity_fn=function) for function in functions]
     driven = drive(methods, problems, jnp.stack(keys), num_particles, options)
     seconds = driven.earlier_seconds + (time.perf_counter() - start) / len(keys)

@@ -226,7 +226,7 @@ def run(out: Path, quiet: bool, cells: Sequence[Cell], command: str) -> dict[str
         found = known or cell.run()
         if known is None:
             _write(out / cell.file, json.dumps({"settings": cell.settings, "rows": found}, indent=2) + "\n")
-            # Programs are not used again; some dozens of targets would exhaust the process's memory maps.
+            # Programs are not used again, and peers do not make room for their own.
             jax.clear_caches()
         rows[cell.file.stem] = found
         summary.setdefault(cell.target, {})[cell.sampler] = evidence_page.summarise(found)

@@ -1,0 +1,36 @@
+"""Room for compiled programs.
+
+XLA's programs for the CPU hold memory maps, one of this library some 3,000, and JAX keeps every program. Linux allows a
+process 65,530 maps (`vm.max_map_count`): after some twenty targets the compiler would end it by a segmentation fault.
+So before a run all of JAX's programs are dropped if they hold more than half of that. Those that are still in use are
+compiled again when they are called next.
+"""
+
+import time
+from pathlib import Path
+
+import jax
+
+_MAPS = Path("/proc/self/maps")
+_LIMIT = Path("/proc/sys/vm/max_map_count")
+_LARGEST_SHARE = 0.5
+# To count maps takes milliseconds, and programs take longer than this to compile.
+_SECONDS_BETWEEN = 5.0
+
+_last_count = -_SECONDS_BETWEEN
+
+
+def make_room() -> None:
+    """Drop all compiled programs if they hold too many memory maps."""
+    global _last_count
+    now = time.monotonic()
+    if now - _last_count < _SECONDS_BETWEEN:
+        return
+    _last_count = now
+    try:
+        num_maps, limit = _MAPS.read_bytes().count(b"\n"), int(_LIMIT.read_text())
+    except (OSError, ValueError):
+        # Other systems have no such limit, or do not tell.
+        return
+    if num_maps > _LARGEST_SHARE * limit:
+        jax.clear_caches()
