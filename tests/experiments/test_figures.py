@@ -1,6 +1,7 @@
 """Every figure's smoke preset runs from the command line, and its protocol is the published one."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from pgps import adjustments
 from pgps.cli import main
 from pgps.experiments import EXPERIMENTS, Record, figure3, figure4
 from pgps.experiments.figure1 import Figure1
+from pgps.experiments.page import markdown_page
 
 
 @pytest.mark.parametrize("name", ["fig1", "fig2", "fig3-mode", "fig4", "fig5"])
@@ -90,3 +92,10 @@ def test_a_claim_that_does_not_hold_is_not_reproduced():
     assert good.verdict == "reproduced"
     mixed = Figure1().findings("paper", records | {"langevin-late": record(0.98)})
     assert mixed.verdict == "partly"
+    unknown = replace(good, claims=[])
+    assert unknown.verdict == "open"
+    page = markdown_page(
+        "Table", unknown, {"command": "pgps reproduce table2", "preset": "paper", "seeds": [0], "seconds": 1}
+    )
+    assert "**Open: too little was run" in page
+    assert "verdict" not in page

@@ -112,9 +112,11 @@ class Findings:
     notes: Sequence[str] = ()
 
     @property
-    def verdict(self) -> Verdict:
-        """Reproduced if every claim is, not reproduced if none is at all, else partly."""
+    def verdict(self) -> Verdict | Literal["open"]:
+        """Reproduced if every claim is, not reproduced if none is at all, else partly; open if there is none."""
         verdicts: list[Verdict] = [claim.verdict for claim in self.claims]
+        if not verdicts:
+            return "open"
         return verdicts[0] if len(set(verdicts)) == 1 else "partly"
 
 

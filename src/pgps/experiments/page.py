@@ -5,7 +5,12 @@ from typing import Any, Literal
 from pgps import reporting
 from pgps.experiments.base import Findings
 
-_LEVELS: dict[str, Literal["good", "care", "bad"]] = {"reproduced": "good", "partly": "care", "not reproduced": "bad"}
+_VERDICTS: dict[str, tuple[Literal["good", "care", "bad"], str]] = {
+    "reproduced": ("good", "Reproduced."),
+    "partly": ("care", "Partly reproduced."),
+    "not reproduced": ("bad", "Not reproduced."),
+    "open": ("care", "Open: too little was run to judge what was published."),
+}
 _CLAIM_HEAD = ("published", "measured", "verdict", "why")
 
 
@@ -14,14 +19,15 @@ def markdown_page(title: str, findings: Findings, record: dict[str, Any]) -> str
     lines = [
         f"## {title}",
         "",
-        f"**{_sentence(findings)}** `{record['command']}`, {_conditions(record)}.",
+        f"**{_VERDICTS[findings.verdict][1]}** `{record['command']}`, {_conditions(record)}.",
         "",
         f"![{findings.caption}](figure.png)",
         "",
         findings.caption,
         "",
-        *_table(_CLAIM_HEAD, _claims(findings)),
     ]
+    if findings.claims:
+        lines += _table(_CLAIM_HEAD, _claims(findings))
     for table in findings.tables:
         lines += ["", f"{table.caption}:", "", *_table(table.head, table.rows)]
     lines += ["", *[f"- {note}" for note in _notes(findings, record)]]
@@ -30,12 +36,12 @@ def markdown_page(title: str, findings: Findings, record: dict[str, Any]) -> str
 
 def html_page(title: str, findings: Findings, record: dict[str, Any], picture: bytes) -> str:
     """The page as a self-contained report."""
-    claims = reporting.Table("What was published, and what was measured", _CLAIM_HEAD, _claims(findings))
+    claims = [reporting.Table("What was published, and what was measured", _CLAIM_HEAD, _claims(findings))]
     return reporting.render(
         reporting.Report(
             title=title,
             asked=record["command"],
-            verdict=reporting.Verdict(_LEVELS[findings.verdict], _sentence(findings), _conditions(record) + "."),
+            verdict=reporting.Verdict(*_VERDICTS[findings.verdict], _conditions(record) + "."),
             facts={
                 "Preset": record["preset"],
                 "Seeds": ", ".join(map(str, record["seeds"])),
@@ -43,7 +49,7 @@ def html_page(title: str, findings: Findings, record: dict[str, Any], picture: b
                 "Seconds": f"{record['seconds']:.0f}",
             },
             warnings=(),
-            tables=(claims, *map(_with_bold, findings.tables)),
+            tables=(*(claims if findings.claims else ()), *map(_with_bold, findings.tables)),
             images=(reporting.Image(picture, "png", findings.caption, findings.caption),),
             text="\n".join(_notes(findings, record)),
             versions=record["versions"],
@@ -63,12 +69,6 @@ def _with_bold(table: reporting.Table) -> reporting.Table:
         return Markup("<b>{}</b>{}").format(strong, rest)
 
     return reporting.Table(table.caption, table.head, [tuple(map(cell, row)) for row in table.rows])
-
-
-def _sentence(findings: Findings) -> str:
-    return {"reproduced": "Reproduced.", "partly": "Partly reproduced.", "not reproduced": "Not reproduced."}[
-        findings.verdict
-    ]
 
 
 def _conditions(record: dict[str, Any]) -> str:
