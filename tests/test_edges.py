@@ -16,7 +16,7 @@ from scipy import stats
 import pgps
 from helpers import counting
 from pgps.density import Problem
-from pgps.edges import has_edge
+from pgps.edges import drawn_inside, has_edge
 from pgps.methods.pgps import Memory
 
 KEY = jax.random.key(0)
@@ -96,10 +96,38 @@ def test_evidence_is_right_along_edges(name: str):
     result = sampled(logdensity, initial)
     assert result.log_evidence is not None
     assert result.log_evidence_error is not None
-    assert result.log_evidence_error < 0.25
+    assert result.log_evidence_error < 0.1
     assert abs(result.log_evidence - truth) < 4 * result.log_evidence_error
     assert not result.warnings
     assert result.num_evaluations.gradients < 600_000
+
+
+def test_particles_are_drawn_again_until_they_are_inside():
+    problem = Problem.of(inside(0.0, jnp.inf, gaussian), pgps.Normal(0.0, 1.0, shape=(4,)))
+    particles = problem.draw(KEY, 2000)
+    chosen, log_weights, evaluations = eqx.filter_jit(drawn_inside)(KEY, problem, particles, jnp.asarray(True))
+    alive = np.all(np.asarray(chosen) > 0, axis=1)
+    weights = np.exp(np.asarray(log_weights))
+    np.testing.assert_array_equal(weights > 0, alive)
+    # A share of 1/16 is inside: none of 32 tries with a probability of 0.13, and all together estimate the share.
+    assert 0.83 < alive.mean() < 0.91
+    assert abs(weights.mean() - 1 / 16) < 4 * weights.std() / math.sqrt(2000)
+    # The chosen are half-normal, and their weights know nothing of their places.
+    mean = weights @ np.asarray(chosen)[:, 0] / weights.sum()
+    assert abs(mean - math.sqrt(2 / math.pi)) < 4 * 0.6 / math.sqrt(1000)
+    assert int(evaluations.values) == 32
+
+
+@pytest.mark.parametrize(
+    ("edge", "scale", "num_values"), [(False, 1.0, 0), (True, 0.1, 1)], ids=["none", "most-inside"]
+)
+def test_particles_stay_as_they_are_without_need(edge: bool, scale: float, num_values: int):
+    problem = Problem.of(inside(-0.3, 0.3, gaussian), pgps.Normal(0.0, scale, shape=(1,)))
+    particles = problem.draw(KEY, 100)
+    chosen, log_weights, evaluations = eqx.filter_jit(drawn_inside)(KEY, problem, particles, jnp.asarray(edge))
+    np.testing.assert_array_equal(chosen, particles)
+    np.testing.assert_array_equal(log_weights, 0.0)
+    assert int(evaluations.values) == num_values
 
 
 def test_particles_reach_the_edges():

@@ -6,20 +6,29 @@ step the evidence falls, and nothing shows it. Nor may a path widen the support 
 
 So particles are also looked at where they are when spread about their mean. If the density is 0 at any of these places,
 a bisection tells on the way there whether it jumps to 0, or has become so small that it cannot be told from 0.
+
+Where the initial law has most of its mass outside the support, the first step would leave few particles. So each has
+K tries: it is the first draw inside, and its weight is the share of the K that are. That is exact, for any function f:
+
+    E[(1/K) sum_k 1(x_k inside) f(first inside)]  =  E[(1/K) sum_k 1(x_k inside) f(x_k)]  =  E[1(x inside) f(x)].
 """
 
 from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Scalar
+from jaxtyping import Array, Bool, Float, Int, Scalar
 
 from pgps.density import NOTHING, Evaluations, Problem
+from pgps.noise import fold_in
 
 # How far particles are spread, how many ways to a place without density are bisected, and how often: up to rounding.
 _SPREAD = 2.0
 _NUM_WAYS = 16
 _NUM_BISECTIONS = 24
+# How often a particle is drawn if fewer than so many are inside.
+_NUM_TRIES = 32
+_FEW_INSIDE = 0.5
 
 
 def has_edge(problem: Problem, particles: Float[Array, "n dim"]) -> tuple[Bool[Array, ""], Evaluations]:
@@ -44,6 +53,33 @@ def has_edge(problem: Problem, particles: Float[Array, "n dim"]) -> tuple[Bool[A
     # The ways add less than a call per particle, unless particles are few.
     num_values = 2 + -(-_NUM_WAYS * _NUM_BISECTIONS // len(particles))
     return found, Evaluations(values=jnp.where(jnp.any(is_outside), num_values, 2))
+
+
+def drawn_inside(
+    key: Array, problem: Problem, particles: Float[Array, "n dim"], edge: Bool[Array, ""]
+) -> tuple[Float[Array, "n dim"], Float[Array, " n"], Evaluations]:
+    """Draw particles until they are inside, if there is an edge and few are; their log-weights, and what it cost."""
+
+    def is_inside(x: Float[Array, "n dim"]) -> Bool[Array, " n"]:
+        return problem.spread.map(problem.log_target, x) != -jnp.inf
+
+    def draw_on() -> tuple[Float[Array, "n dim"], Float[Array, " n"], Int[Array, ""]]:
+        first = is_inside(particles)
+
+        def draw(k: Int[Array, ""], drawn: tuple[Array, Array]) -> tuple[Array, Array]:
+            chosen, num_inside = drawn
+            candidates = problem.draw(fold_in(key, k), len(particles))
+            inside = is_inside(candidates)
+            taken = inside & (num_inside == 0)
+            return jnp.where(taken[:, None], candidates, chosen), num_inside + inside
+
+        num_tries = jnp.where(jnp.mean(first) < _FEW_INSIDE, _NUM_TRIES, 1)
+        chosen, num_inside = jax.lax.fori_loop(1, num_tries, draw, (particles, first.astype(int)))
+        return chosen, jnp.log(num_inside / num_tries).astype(particles.dtype), num_tries
+
+    nothing = (particles, jnp.zeros_like(particles[:, 0]), jnp.asarray(0))
+    chosen, log_shares, num_tries = jax.lax.cond(edge, draw_on, lambda: nothing)
+    return chosen, log_shares, Evaluations(values=num_tries)
 
 
 def _last_value(

@@ -192,6 +192,9 @@ def _status_doubts(run: Run, num_particles: int, options: Options) -> list[str]:
 
 
 def _support_doubts(state: State, status: Status) -> list[str]:
+    if state.weights is not None:
+        # Weights of 0 are weights like others, and the effective sample size counts them.
+        return []
     outside = int(np.sum(~np.asarray(state.population.alive)))
     if status != Status.COMPLETED or outside == 0:
         return []

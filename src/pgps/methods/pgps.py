@@ -30,7 +30,7 @@ from pgps import _checks
 from pgps.adjustments.base import AbstractAdjustment, Adjustment
 from pgps.adjustments.none import NoAdjustment
 from pgps.density import Evaluations, Population, Problem
-from pgps.edges import has_edge
+from pgps.edges import drawn_inside, has_edge
 from pgps.fields.base import AbstractField
 from pgps.methods.base import TRANSPORT, AbstractMethod, Row, State, Trace, estimation_key
 from pgps.methods.doubts import path_doubts, training_doubts
@@ -133,17 +133,19 @@ class PGPS(AbstractMethod):
         key_particles, key_field = split(key)
         dim, dtype = problem.structure.dim, problem.structure.dtype
         clock = Clock.start(dtype)
-        params, weights = self.field.init(key_field, dim, dtype), None
+        params, weights, edge = self.field.init(key_field, dim, dtype), None, jnp.asarray(False)
         trainer = self.trainer.init(params)
+        particles, evaluations, path = problem.draw(key_particles, num_particles), Evaluations(gradients=1), None
         if self.weighing is not None:
             _check_islands(num_particles)
-            weights = Weights.equal(num_particles, dtype, ISLANDS)
             params, trainer = jax.tree.map(lambda leaf: jnp.stack([leaf] * ISLANDS), (params, trainer))
-        particles, evaluations, path = problem.draw(key_particles, num_particles), Evaluations(gradients=1), None
-        edge = jnp.asarray(False)
-        if self.weighing is not None:
-            edge, cost = has_edge(problem, particles)
-            evaluations += cost
+            edge, looked = has_edge(problem, particles)
+            particles, log_shares, drawn = drawn_inside(key_particles, problem, particles, edge)
+            equal = Weights.equal(num_particles, dtype, ISLANDS)
+            weights = jax.tree.map(lambda a, b: jnp.where(edge, a, b), equal.reweighted(log_shares), equal)
+            # Those that are outside still would count in scales and distances.
+            weights, indices = weights.resampled(fold_in(key_particles, 0), 1.0)
+            particles, evaluations = particles[indices], evaluations + looked + drawn
         if (choice := self.path.choose(particles, problem, edge)) is not None:
             path, evaluations = eqx.filter(choice[0], eqx.is_array), evaluations + choice[1]
         population = evaluate(self._chosen(path), clock.t, particles, problem, self._estimation_key(key))
