@@ -19,7 +19,7 @@ from scipy import special, stats
 
 from pgps import metrics, targets
 from pgps.benchmarks.evidence_cases import Case, Check
-from pgps.initial import Normal
+from pgps.initial import AbstractLaw, Normal, Uniform
 from pgps.targets import AbstractPosterior
 
 LogDensity = Callable[[Float[Array, " dim"]], Scalar]
@@ -159,6 +159,16 @@ def box(x: Array) -> Scalar:
 def truncated(x: Array) -> Scalar:
     """A Gaussian of which a corner is left."""
     return jnp.where(jnp.all(x > 0.5), _gaussian(x, 0.0, 1.0), -jnp.inf)
+
+
+def walls(x: Array) -> Scalar:
+    """A Gaussian whose prior was uniform, near the walls of that."""
+    return jnp.where(jnp.all(jnp.abs(x) < 5), _gaussian(x, 3.0, 2.0), -jnp.inf)
+
+
+def exponential(x: Array) -> Scalar:
+    """The density is largest at its edge."""
+    return jnp.where(jnp.all(x > 0), -jnp.sum(x), -jnp.inf)
 
 
 _SCHOOLS = np.array([[28.0, 15], [8, 10], [-3, 16], [7, 11], [-1, 9], [1, 11], [18, 10], [12, 18]])
@@ -307,7 +317,7 @@ def labels(x: Array) -> Scalar:
 
 
 def _case(
-    dim: int, function: LogDensity, log_evidence: float | Callable[[], float], initial: Normal, *checks: Check
+    dim: int, function: LogDensity, log_evidence: float | Callable[[], float], initial: AbstractLaw, *checks: Check
 ) -> Case:
     truth = cache(lambda: log_evidence() if callable(log_evidence) else log_evidence)
     return Case(lambda _: (Known(dim, function, truth()), initial), checks)
@@ -353,6 +363,14 @@ CASES: dict[str, Case] = {
     "crossed-10d": _case(10, crossed, 0.0, _normal(0.0, 3.0, 10)),
     "box-4d": _case(4, box, 4 * math.log(2), _normal(0.0, 2.0, 4), _above(0, 0.5, 0.25)),
     "truncated-5d": _case(5, truncated, 5 * float(stats.norm.logsf(0.5)), _normal(0.0, 2.0, 5)),
+    "walls-5d": _case(
+        5,
+        walls,
+        5 * math.log(stats.norm.cdf(1) - stats.norm.cdf(-4)),
+        Uniform(-5.0, 5.0, shape=(5,)),
+        _above(0, 4, float((stats.norm.cdf(1) - stats.norm.cdf(0.5)) / (stats.norm.cdf(1) - stats.norm.cdf(-4)))),
+    ),
+    "exponential-3d": _case(3, exponential, 0.0, Uniform(0.0, 10.0, shape=(3,)), _above(0, 1, math.exp(-1))),
     "schools-10d": _case(10, schools, _schools_truth, Normal(jnp.zeros(10), jnp.array([5.0, 1.0] + [10.0] * 8))),
     "sinusoid-2d": _case(
         2,
