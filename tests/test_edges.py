@@ -15,9 +15,10 @@ from scipy import stats
 
 import pgps
 from helpers import counting
-from pgps.density import Problem
-from pgps.edges import drawn_inside, has_edge
+from pgps.density import Evaluations, Problem
+from pgps.edges import has_edge, start_inside
 from pgps.methods.pgps import Memory
+from pgps.weights import Weights
 
 KEY = jax.random.key(0)
 
@@ -102,32 +103,39 @@ def test_evidence_is_right_along_edges(name: str):
     assert result.num_evaluations.gradients < 600_000
 
 
+QUADRANT = Problem.of(inside(0.0, jnp.inf, gaussian), pgps.Normal(0.0, 1.0, shape=(2,)))
+
+
+@eqx.filter_jit
+def started(num: int, key: Array, needed: bool = True) -> tuple[Array, Weights, Evaluations]:
+    """Particles in 2-D, of which a quarter would be inside the quadrant."""
+    key_draw, key_start = jax.random.split(key)
+    particles, equal = QUADRANT.draw(key_draw, num), Weights.equal(num, jnp.dtype("float32"), 2)
+    return start_inside(key_start, QUADRANT, particles, equal, jnp.asarray(needed))
+
+
 def test_particles_are_drawn_again_until_they_are_inside():
-    problem = Problem.of(inside(0.0, jnp.inf, gaussian), pgps.Normal(0.0, 1.0, shape=(4,)))
-    particles = problem.draw(KEY, 2000)
-    chosen, log_weights, evaluations = eqx.filter_jit(drawn_inside)(KEY, problem, particles, jnp.asarray(True))
-    alive = np.all(np.asarray(chosen) > 0, axis=1)
-    weights = np.exp(np.asarray(log_weights))
-    np.testing.assert_array_equal(weights > 0, alive)
-    # A share of 1/16 is inside: none of 32 tries with a probability of 0.13, and all together estimate the share.
-    assert 0.83 < alive.mean() < 0.91
-    assert abs(weights.mean() - 1 / 16) < 4 * weights.std() / math.sqrt(2000)
-    # The chosen are half-normal, and their weights know nothing of their places.
-    mean = weights @ np.asarray(chosen)[:, 0] / weights.sum()
-    assert abs(mean - math.sqrt(2 / math.pi)) < 4 * 0.6 / math.sqrt(1000)
+    particles, weights, evaluations = started(2000, KEY)
+    assert np.all(np.asarray(particles) > 0)
+    np.testing.assert_allclose(weights.on_islands, -math.log(1000), rtol=1e-5)
+    assert abs(float(weights.log_evidence) - math.log(1 / 4)) < 4 * float(weights.log_evidence_error)
+    assert float(weights.log_evidence_error) < 0.02
+    # They are half-normal.
+    mean = float(jnp.mean(particles[:, 0]))
+    assert abs(mean - math.sqrt(2 / math.pi)) < 4 * 0.6 / math.sqrt(2000)
     assert int(evaluations.values) == 32
 
 
-@pytest.mark.parametrize(
-    ("edge", "scale", "num_values"), [(False, 1.0, 0), (True, 0.1, 1)], ids=["none", "most-inside"]
-)
-def test_particles_stay_as_they_are_without_need(edge: bool, scale: float, num_values: int):
-    problem = Problem.of(inside(-0.3, 0.3, gaussian), pgps.Normal(0.0, scale, shape=(1,)))
-    particles = problem.draw(KEY, 100)
-    chosen, log_weights, evaluations = eqx.filter_jit(drawn_inside)(KEY, problem, particles, jnp.asarray(edge))
-    np.testing.assert_array_equal(chosen, particles)
-    np.testing.assert_array_equal(log_weights, 0.0)
-    assert int(evaluations.values) == num_values
+def test_the_share_inside_is_unbiased():
+    shares = [float(jnp.exp(started(6, key)[1].log_evidence)) for key in jax.random.split(KEY, 200)]
+    assert abs(np.mean(shares) - 1 / 4) < 4 * np.std(shares) / math.sqrt(200)
+
+
+def test_particles_stay_as_they_are_without_need():
+    particles, weights, evaluations = started(100, KEY, needed=False)
+    np.testing.assert_array_equal(particles, QUADRANT.draw(jax.random.split(KEY)[0], 100))
+    np.testing.assert_array_equal(weights.log_evidences, 0.0)
+    assert int(evaluations.values) == 0
 
 
 def test_particles_reach_the_edges():
@@ -137,11 +145,13 @@ def test_particles_reach_the_edges():
     assert 0.05 < near < 0.15
 
 
-def test_fresh_particles_are_drawn_without_fields_too():
-    logdensity, initial, truth = TRUTHS["law-in-a-box"]
+@pytest.mark.parametrize("name", ["law-in-a-box", "half-normal"])
+def test_fresh_particles_are_drawn_inside_and_without_fields_too(name: str):
+    logdensity, initial, truth = TRUTHS[name]
     drawn = sampled(logdensity, initial).draw(jax.random.key(1), 4000)
     assert drawn.log_evidence is not None
     assert drawn.log_evidence_error is not None
+    assert drawn.log_evidence_error < 0.1
     assert abs(drawn.log_evidence - truth) < 4 * drawn.log_evidence_error
 
 
@@ -150,7 +160,7 @@ def test_a_field_that_leads_over_an_edge_is_not_used_again():
     result = sampled(inside(-8.0, 8.0, flat), pgps.Normal(0.0, 1.0, shape=(1,)), method=pgps.exact(0.0, 1.0))
     edges = np.asarray(result.trace["has_edge"])
     assert not edges[0]
-    assert edges[-1]
+    assert np.any(edges[:-1])
     assert np.all(np.asarray(result.trace["reach"])[1:][edges[:-1]] == 0)
     assert result.log_evidence is not None
     assert result.log_evidence_error is not None
@@ -161,6 +171,15 @@ def test_a_field_that_leads_over_an_edge_is_not_used_again():
 def test_an_edge_that_only_moves_meet_is_doubted():
     result = sampled(inside(-20.0, 20.0, flat), pgps.Normal(0.0, 1.0, shape=(1,)))
     assert any("falls to 0 at once" in warning for warning in result.warnings)
+
+
+@pytest.mark.parametrize("name", ["flat-box", "half-normal"])
+def test_a_path_that_moves_the_edge_is_doubted(name: str):
+    result = sampled(*TRUTHS[name][:2], method=pgps.exact(1.0, 0.3, scouting=None))
+    assert any("take the geometric path" in warning for warning in result.warnings)
+    # Particles outside are not drawn again: the shrunk target has another support.
+    assert result.fitted is not None
+    assert not result.fitted.drawn_inside
 
 
 def test_a_target_that_reaches_beyond_the_law_is_doubted():

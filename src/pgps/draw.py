@@ -10,10 +10,12 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Bool, Float, PyTree
 
 from pgps.density import Evaluations, Problem
+from pgps.edges import start_inside
 from pgps.methods.pgps import PGPS
+from pgps.noise import split
 from pgps.paths.base import evaluate
 from pgps.weights import Weights
 
@@ -27,6 +29,8 @@ class Fitted(eqx.Module):
     problem: Problem
     steps: PyTree
     """The run's `Transport`s, with a leading axis over the steps."""
+    drawn_inside: Bool[Array, ""]
+    """Whether its first particles were drawn until they were inside the support."""
 
 
 class Drawn(NamedTuple):
@@ -51,9 +55,12 @@ def draw(fitted: Fitted, key: Array, num: int) -> Drawn:
 def _draw_chunk(fitted: Fitted, key: Array, num: int) -> Drawn:
     method, problem = fitted.method, fitted.problem
     dtype = problem.structure.dtype
-    key_particles, key_steps = jax.random.split(key)
-    population = evaluate(method.path, jnp.zeros((), dtype), problem.draw(key_particles, num), problem)
-    start = (population, Weights.equal(num, dtype), Evaluations(gradients=jnp.asarray(1), values=jnp.asarray(0)))
+    key_particles, key_steps, key_inside = split(key, 3)
+    particles, weights, drawn = start_inside(
+        key_inside, problem, problem.draw(key_particles, num), Weights.equal(num, dtype), fitted.drawn_inside
+    )
+    population = evaluate(method.path, jnp.zeros((), dtype), particles, problem)
+    start = (population, weights, Evaluations(gradients=jnp.asarray(1), values=jnp.asarray(0)) + drawn)
 
     def repeat(carry: tuple, step: tuple) -> tuple[tuple, None]:
         population, weights, evaluations = carry

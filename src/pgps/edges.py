@@ -4,10 +4,10 @@ Weights are exact for a map x -> x + s phi(x) if it takes the support of p_t to 
 Where there are edges a field knows nothing of them, and a map that contracts leaves out what is next to them: step by
 step the evidence falls, and nothing shows it. Nor may a path widen the support on its way.
 
-So particles are also looked at where they are when spread about their mean. If the density is 0 at any of these places,
-a bisection tells on the way there whether it jumps to 0, or has become so small that it cannot be told from 0.
+So particles are also looked at where they are when spread about the law's mean. If the density is 0 at any of these
+places, a bisection tells on the way there whether it jumps to 0, or has become so small that it cannot be told from 0.
 
-Where the initial law has most of its mass outside the support, the first step would leave few particles. So each has
+Where the initial law has much of its mass outside the support, the first step would leave few particles. So each has
 K tries: it is the first draw inside, and its weight is the share of the K that are. That is exact, for any function f:
 
     E[(1/K) sum_k 1(x_k inside) f(first inside)]  =  E[(1/K) sum_k 1(x_k inside) f(x_k)]  =  E[1(x inside) f(x)].
@@ -20,15 +20,15 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Scalar
 
 from pgps.density import NOTHING, Evaluations, Problem
-from pgps.noise import fold_in
+from pgps.noise import fold_in, split
+from pgps.weights import Weights
 
 # How far particles are spread, how many ways to a place without density are bisected, and how often: up to rounding.
 _SPREAD = 2.0
 _NUM_WAYS = 16
 _NUM_BISECTIONS = 24
-# How often a particle is drawn if fewer than so many are inside.
-_NUM_TRIES = 32
-_FEW_INSIDE = 0.5
+NUM_TRIES = 32
+"""How often a particle is drawn, K."""
 
 
 def has_edge(problem: Problem, particles: Float[Array, "n dim"]) -> tuple[Bool[Array, ""], Evaluations]:
@@ -55,31 +55,39 @@ def has_edge(problem: Problem, particles: Float[Array, "n dim"]) -> tuple[Bool[A
     return found, Evaluations(values=jnp.where(jnp.any(is_outside), num_values, 2))
 
 
-def drawn_inside(
-    key: Array, problem: Problem, particles: Float[Array, "n dim"], edge: Bool[Array, ""]
-) -> tuple[Float[Array, "n dim"], Float[Array, " n"], Evaluations]:
-    """Draw particles until they are inside, if there is an edge and few are; their log-weights, and what it cost."""
+def start_inside(
+    key: Array, problem: Problem, particles: Float[Array, "n dim"], weights: Weights, needed: Bool[Array, ""]
+) -> tuple[Float[Array, "n dim"], Weights, Evaluations]:
+    """If needed, draw particles of equal weights again until they are inside; their weights then, and what it cost."""
+    key_tries, key_resample = split(key)
+    chosen, num_inside = jax.lax.cond(
+        needed,
+        lambda: _first_inside(key_tries, problem, particles),
+        lambda: (particles, jnp.full(len(particles), NUM_TRIES)),
+    )
+    reweighted = weights.reweighted(jnp.log(num_inside / NUM_TRIES).astype(particles.dtype))
+    weights = jax.tree.map(lambda new, old: jnp.where(needed, new, old), reweighted, weights)
+    # Particles that are outside still would count in scales and distances.
+    weights, indices = weights.resampled(key_resample, jnp.where(needed, 1.0, 0.0))
+    return chosen[indices], weights, Evaluations(values=jnp.where(needed, NUM_TRIES, 0))
+
+
+def _first_inside(
+    key: Array, problem: Problem, particles: Float[Array, "n dim"]
+) -> tuple[Float[Array, "n dim"], Int[Array, " n"]]:
+    """The first of all tries that is inside, and how many are; the particles are the first try."""
 
     def is_inside(x: Float[Array, "n dim"]) -> Bool[Array, " n"]:
         return problem.spread.map(problem.log_target, x) != -jnp.inf
 
-    def draw_on() -> tuple[Float[Array, "n dim"], Float[Array, " n"], Int[Array, ""]]:
-        first = is_inside(particles)
+    def draw(k: Int[Array, ""], drawn: tuple[Array, Array]) -> tuple[Array, Array]:
+        chosen, num_inside = drawn
+        candidates = problem.draw(fold_in(key, k), len(particles))
+        inside = is_inside(candidates)
+        taken = inside & (num_inside == 0)
+        return jnp.where(taken[:, None], candidates, chosen), num_inside + inside
 
-        def draw(k: Int[Array, ""], drawn: tuple[Array, Array]) -> tuple[Array, Array]:
-            chosen, num_inside = drawn
-            candidates = problem.draw(fold_in(key, k), len(particles))
-            inside = is_inside(candidates)
-            taken = inside & (num_inside == 0)
-            return jnp.where(taken[:, None], candidates, chosen), num_inside + inside
-
-        num_tries = jnp.where(jnp.mean(first) < _FEW_INSIDE, _NUM_TRIES, 1)
-        chosen, num_inside = jax.lax.fori_loop(1, num_tries, draw, (particles, first.astype(int)))
-        return chosen, jnp.log(num_inside / num_tries).astype(particles.dtype), num_tries
-
-    nothing = (particles, jnp.zeros_like(particles[:, 0]), jnp.asarray(0))
-    chosen, log_shares, num_tries = jax.lax.cond(edge, draw_on, lambda: nothing)
-    return chosen, log_shares, Evaluations(values=num_tries)
+    return jax.lax.fori_loop(1, NUM_TRIES, draw, (particles, is_inside(particles).astype(int)))
 
 
 def _last_value(

@@ -72,7 +72,9 @@ def outcome(
         log_evidence=None if exact is None else float(exact.log_evidence),
         log_evidence_error=error,
         families=None if exact is None else exact.families,
-        fitted=Fitted(method, here, steps) if isinstance(method, PGPS) and exact is not None else None,
+        fitted=None
+        if exact is None or not isinstance(method, PGPS)
+        else Fitted(method, here, steps, state.memory.drawn_inside),
     )
 
 

@@ -2,8 +2,8 @@
 
 XLA's programs for the CPU hold memory maps, one of this library some 3,000, and JAX keeps every program. Linux allows a
 process 65,530 maps (`vm.max_map_count`): after some twenty targets the compiler would end it by a segmentation fault.
-So before a run all of JAX's programs are dropped if they hold more than half of that. Those that are still in use are
-compiled again when they are called next.
+So before a run all of JAX's programs are dropped if the process holds more than half of that. Those that are still in
+use are compiled again when they are called next.
 """
 
 import time
@@ -18,19 +18,26 @@ _LARGEST_SHARE = 0.5
 _SECONDS_BETWEEN = 5.0
 
 _last_count = -_SECONDS_BETWEEN
+_kept = 0
 
 
 def make_room() -> None:
     """Drop all compiled programs if they hold too many memory maps."""
-    global _last_count
+    global _last_count, _kept
     now = time.monotonic()
     if now - _last_count < _SECONDS_BETWEEN:
         return
     _last_count = now
     try:
-        num_maps, limit = _MAPS.read_bytes().count(b"\n"), int(_LIMIT.read_text())
+        limit = int(_LIMIT.read_text())
+        # Maps that are not those of programs stay, and should not have programs dropped again and again.
+        if _num_maps() > max(_LARGEST_SHARE * limit, 1.5 * _kept):
+            jax.clear_caches()
+            _kept = _num_maps()
     except (OSError, ValueError):
         # Other systems have no such limit, or do not tell.
         return
-    if num_maps > _LARGEST_SHARE * limit:
-        jax.clear_caches()
+
+
+def _num_maps() -> int:
+    return _MAPS.read_bytes().count(b"\n")

@@ -312,6 +312,9 @@ def test_moves_that_missed_their_aim_at_their_largest_number_are_doubted(num_mov
     """The aim is 0.4; below 0.25 they are doubted at any number."""
     calm = {"width_spread": 1, "width_ratio": 1, "disagreement": 1, "pareto_k": 0, "num_ancestors": 500, "dt": 0.5}
     last = calm | {"t": 1, "acceptance": 0.8, "faults": 0, "covered": covered, "adjustment_steps": num_moves}
-    trace = {name: np.array([value]) for name, value in (last | {"has_edge": False, "inside": 1}).items()}
+    trace = {
+        name: np.array([value])
+        for name, value in (last | {"has_edge": False, "keeps_support": True, "inside": 1}).items()
+    }
     found = pgps.exact().doubts(trace)
     assert [doubt.startswith("the last moves covered") for doubt in found] == [True] * doubted

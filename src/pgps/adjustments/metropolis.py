@@ -4,7 +4,7 @@ A proposal x' takes the place of x with probability min(1, exp(log_ratio)), wher
 ln p(x') q(x | x') - ln p(x) q(x' | x). Where the density is nan a proposal is refused, and counted.
 
 A proposal outside the support is refused, too, but shorter steps would not help: along an edge some always are, however
-short. So the acceptance rate that steps are adapted to is that inside, as long as enough proposals are inside.
+short. So along a known edge the rate that steps are adapted to is that inside, as long as enough proposals are inside.
 """
 
 from collections.abc import Callable
@@ -118,10 +118,13 @@ def check_moves(
     _checks.whole("max_steps", max_steps, at_least=1)
 
 
-def _excess(move: Move, target_acceptance: float) -> Scalar:
-    """How far the acceptance rate inside the support is above its aim, or the share that is inside above its least."""
+def _excess(move: Move, target_acceptance: float, has_edge: Bool[Array, ""] | None) -> Scalar:
+    """How far the acceptance rate is above its aim; along an edge that inside, or the share inside above its least."""
+    excess = move.acceptance - target_acceptance
+    if has_edge is None:
+        return excess
     inside = move.acceptance / jnp.maximum(move.inside, jnp.finfo(move.inside.dtype).tiny)
-    return jnp.minimum(inside - target_acceptance, move.inside - _LEAST_INSIDE)
+    return jnp.where(has_edge, jnp.minimum(inside - target_acceptance, move.inside - _LEAST_INSIDE), excess)
 
 
 def _covered(before: Population, after: Population, widths: Crossed) -> Scalar:
@@ -167,7 +170,7 @@ def adapted_moves(
         last, log_step_size = moves.total, moves.log_step_size
         new = kernel(fold_in(key, moves.num_steps), last.population, jnp.exp(log_step_size), units)
         if target_acceptance is not None:
-            log_step_size += _GAIN * _excess(new, target_acceptance)
+            log_step_size += _GAIN * _excess(new, target_acceptance, memory.has_edge)
         sums = (getattr(last, name) + getattr(new, name) for name in ("acceptance", "faults", "inside"))
         total = Move(new.population, *sums)
         num_steps = moves.num_steps + 1

@@ -60,7 +60,12 @@ def path_doubts(trace: Trace, moves: AbstractAdjustment) -> list[str]:
             f"the two islands are {apart:.1f} standard errors apart in the log evidence, so a part of the target is "
             "missing on one of them; take more particles"
         )
-    if not trace["has_edge"][0] and (trace["has_edge"][-1] or np.min(trace["inside"]) < 1 - _LARGEST_OUTSIDE):
+    if np.any(trace["has_edge"] & ~trace["keeps_support"]):
+        doubts.append(
+            "the density falls to 0 at once somewhere, and the path moves that place as t grows, so the evidence may "
+            "be too low by more than its error; take the geometric path, as in pgps.exact(alpha=0, beta=1)"
+        )
+    elif not trace["has_edge"][0] and (trace["has_edge"][-1] or np.min(trace["inside"]) < 1 - _LARGEST_OUTSIDE):
         doubts.append(
             "the density falls to 0 at once somewhere that the initial law hardly reaches, which the first weights did "
             "not know of, so the evidence may be too low by more than its error; start from a law that reaches it"

@@ -30,7 +30,7 @@ from pgps import _checks
 from pgps.adjustments.base import AbstractAdjustment, Adjustment
 from pgps.adjustments.none import NoAdjustment
 from pgps.density import Evaluations, Population, Problem
-from pgps.edges import drawn_inside, has_edge
+from pgps.edges import has_edge, start_inside
 from pgps.fields.base import AbstractField
 from pgps.methods.base import TRANSPORT, AbstractMethod, Row, State, Trace, estimation_key
 from pgps.methods.doubts import path_doubts, training_doubts
@@ -69,7 +69,9 @@ class Memory(NamedTuple):
     path: PyTree
     """The settings that the path chose at t = 0; None if it is as it was."""
     has_edge: Bool[Array, ""]
-    """With weights: whether the density jumps to 0 somewhere, where no field may carry particles (see `edges`)."""
+    """With weights: whether the density jumps to 0 somewhere, where no field may carry particles (see `edges`),"""
+    drawn_inside: Bool[Array, ""]
+    """and whether the first particles were drawn until they were inside."""
 
 
 class Transport(NamedTuple):
@@ -130,24 +132,25 @@ class PGPS(AbstractMethod):
 
     def init(self, key: Array, problem: Problem, num_particles: int) -> State:
         """Particles from the initial law, evaluated at t = 0, and a fresh field."""
-        key_particles, key_field = split(key)
+        key_particles, key_field, key_inside = split(key, 3)
         dim, dtype = problem.structure.dim, problem.structure.dtype
         clock = Clock.start(dtype)
-        params, weights, edge = self.field.init(key_field, dim, dtype), None, jnp.asarray(False)
+        params, weights = self.field.init(key_field, dim, dtype), None
+        edge = drawn_inside = jnp.asarray(False)
         trainer = self.trainer.init(params)
         particles, evaluations, path = problem.draw(key_particles, num_particles), Evaluations(gradients=1), None
         if self.weighing is not None:
             _check_islands(num_particles)
             params, trainer = jax.tree.map(lambda leaf: jnp.stack([leaf] * ISLANDS), (params, trainer))
             edge, looked = has_edge(problem, particles)
-            particles, log_shares, drawn = drawn_inside(key_particles, problem, particles, edge)
-            equal = Weights.equal(num_particles, dtype, ISLANDS)
-            weights = jax.tree.map(lambda a, b: jnp.where(edge, a, b), equal.reweighted(log_shares), equal)
-            # Those that are outside still would count in scales and distances.
-            weights, indices = weights.resampled(fold_in(key_particles, 0), 1.0)
-            particles, evaluations = particles[indices], evaluations + looked + drawn
+            evaluations += looked
         if (choice := self.path.choose(particles, problem, edge)) is not None:
             path, evaluations = eqx.filter(choice[0], eqx.is_array), evaluations + choice[1]
+        if self.weighing is not None:
+            drawn_inside = edge & self._chosen(path).keeps_support()
+            equal = Weights.equal(num_particles, dtype, ISLANDS)
+            particles, weights, drawn = start_inside(key_inside, problem, particles, equal, drawn_inside)
+            evaluations += drawn
         population = evaluate(self._chosen(path), clock.t, particles, problem, self._estimation_key(key))
         one = jnp.ones((), dtype)
         return State(
@@ -155,7 +158,7 @@ class PGPS(AbstractMethod):
             clock=clock,
             num_steps=jnp.asarray(0),
             evaluations=evaluations,
-            memory=Memory(params, trainer, self.adjustment.init(population, edge), one, one, path, edge),
+            memory=Memory(params, trainer, self.adjustment.init(population, edge), one, one, path, edge, drawn_inside),
             weights=weights,
         )
 
@@ -187,6 +190,7 @@ class PGPS(AbstractMethod):
                 "r2": training.r2,
                 "reach": leap.length / leap.dt,
                 "has_edge": edge,
+                "keeps_support": path.keeps_support(),
             }
 
         population, memory, adjustment = self.adjustment.adjust(
@@ -209,7 +213,14 @@ class PGPS(AbstractMethod):
             clock=leap.clock,
             num_steps=state.num_steps + 1,
             evaluations=state.evaluations + Evaluations(gradients=leap.num_tries) + adjustment.evaluations,
-            memory=Memory(params, trainer, memory, trusted_step(leap), leap.reach, state.memory.path, edge),
+            memory=state.memory._replace(
+                params=params,
+                trainer=trainer,
+                adjustment=memory,
+                longest=trusted_step(leap),
+                reach=leap.reach,
+                has_edge=edge,
+            ),
             weights=weights,
         )
         return state, jax.tree.map(jnp.asarray, row)
@@ -240,7 +251,10 @@ class PGPS(AbstractMethod):
     def _leap(
         self, key: Array, state: State, path: AbstractPath, params: PyTree, flow: Flow, problem: Problem
     ) -> tuple[Leap, Bool[Array, ""]]:
-        """Choose dt and move; with weights also weigh, and halve a step that proves too long, or leads over an edge."""
+        """Choose dt and move; with weights also weigh, and halve a step that proves too long.
+
+        A step over an edge is made again without a field. Also returned: whether the density is known to have an edge.
+        """
         t, weights, memory = state.clock.t, state.weights, state.memory
         if weights is None:
             rates = residual(flow.velocity, flow.divergence, state.population)
@@ -279,8 +293,10 @@ class PGPS(AbstractMethod):
             return evaluate(path, transport.after, x, problem, key)
 
         velocity = jax.vmap(lambda x: self.field.apply(params, t, x))(population.particles)
-        after = evaluate_after(population.particles + length * velocity)
         log_det = jax.vmap(lambda x: self.field.log_det(params, t, x, length))(population.particles)
+        # A field that was not used may be anything.
+        shift, log_det = (jnp.where(length > 0, change, 0.0) for change in (length * velocity, log_det))
+        after = evaluate_after(population.particles + shift)
         weights = weights.reweighted(increments(population, after, log_det))
         weights, indices = weights.resampled(key_resample, self.weighing.resample_below)
         population, evaluations = self.adjustment.replay(

@@ -45,6 +45,10 @@ class AbstractPath(eqx.Module):
         """A path of the same kind with settings that suit the first particles, and what that cost; None: as it is."""
         return None
 
+    def keeps_support(self) -> Bool[Array, ""] | bool:
+        """Whether p_t, before t = 1, has density where both ends have, and nowhere else; a hook that says no."""
+        return False
+
     def told(self) -> dict[str, Scalar]:
         """What a trace should tell of the path, such as settings that it chose."""
         return {}

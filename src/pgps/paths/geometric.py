@@ -43,6 +43,10 @@ class Geometric(AbstractPath):
         """Value, score and time derivative from one gradient of each end."""
         return Ends.of(x, problem).at(t)
 
+    def keeps_support(self) -> bool:
+        """It does: a product has density where its factors have."""
+        return True
+
     def retime(self, t: Scalar, population: Population) -> Population:
         """Both ends are known at each particle, so that nothing is evaluated."""
         return Population.of(population.particles, *jax.vmap(lambda ends: ends.at(t))(population.extra))

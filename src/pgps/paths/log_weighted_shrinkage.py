@@ -8,7 +8,7 @@ alpha spreads the initial law as t grows; beta < 1 pulls the target's modes towa
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PyTree, Scalar
+from jaxtyping import Array, Bool, Float, PyTree, Scalar
 
 from pgps import _checks
 from pgps.density import Problem
@@ -43,6 +43,10 @@ class LogWeightedShrinkage(AbstractPath):
         initial = jax.value_and_grad(problem.log_initial)(x_a)
         target = jax.value_and_grad(problem.log_target)(x_b)
         return self.combine(t, x - self._center(problem), initial, target)
+
+    def keeps_support(self) -> Bool[Array, ""]:
+        """Only if nothing is spread or shrunk."""
+        return (jnp.asarray(self.alpha) == 0) & (jnp.asarray(self.beta) == 1)
 
     def combine(
         self,
