@@ -20,6 +20,7 @@ def cleared(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     monkeypatch.setattr(programs, "_MAPS", tmp_path / "maps")
     monkeypatch.setattr(programs, "_LIMIT", tmp_path / "limit")
     monkeypatch.setattr(programs, "_SECONDS_BETWEEN", 0.0)
+    monkeypatch.setattr(programs, "_kept", 0)
     return calls
 
 
@@ -37,6 +38,13 @@ def test_maps_are_not_counted_at_every_call(cleared: list[str], tmp_path: Path, 
     (tmp_path / "limit").write_text("150")
     monkeypatch.setattr(programs, "_SECONDS_BETWEEN", 3600.0)
     monkeypatch.setattr(programs, "_last_count", -3600.0)
+    programs.make_room()
+    programs.make_room()
+    assert len(cleared) == 1
+
+
+def test_programs_are_not_dropped_again_for_maps_that_stay(cleared: list[str], tmp_path: Path):
+    (tmp_path / "limit").write_text("150")
     programs.make_room()
     programs.make_room()
     assert len(cleared) == 1
