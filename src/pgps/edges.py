@@ -27,8 +27,8 @@ from pgps.weights import Weights
 _SPREAD = 2.0
 _NUM_WAYS = 16
 _NUM_BISECTIONS = 24
-NUM_TRIES = 32
-"""How often a particle is drawn, K."""
+# How often a particle is drawn, K.
+_NUM_TRIES = 32
 
 
 def has_edge(problem: Problem, particles: Float[Array, "n dim"]) -> tuple[Bool[Array, ""], Evaluations]:
@@ -63,13 +63,13 @@ def start_inside(
     chosen, num_inside = jax.lax.cond(
         needed,
         lambda: _first_inside(key_tries, problem, particles),
-        lambda: (particles, jnp.full(len(particles), NUM_TRIES)),
+        lambda: (particles, jnp.full(len(particles), _NUM_TRIES)),
     )
-    reweighted = weights.reweighted(jnp.log(num_inside / NUM_TRIES).astype(particles.dtype))
+    reweighted = weights.reweighted(jnp.log(num_inside / _NUM_TRIES).astype(particles.dtype))
     weights = jax.tree.map(lambda new, old: jnp.where(needed, new, old), reweighted, weights)
     # Particles that are outside still would count in scales and distances.
     weights, indices = weights.resampled(key_resample, jnp.where(needed, 1.0, 0.0))
-    return chosen[indices], weights, Evaluations(values=jnp.where(needed, NUM_TRIES, 0))
+    return chosen[indices], weights, Evaluations(values=jnp.where(needed, _NUM_TRIES, 0))
 
 
 def _first_inside(
@@ -87,7 +87,7 @@ def _first_inside(
         taken = inside & (num_inside == 0)
         return jnp.where(taken[:, None], candidates, chosen), num_inside + inside
 
-    return jax.lax.fori_loop(1, NUM_TRIES, draw, (particles, is_inside(particles).astype(int)))
+    return jax.lax.fori_loop(1, _NUM_TRIES, draw, (particles, is_inside(particles).astype(int)))
 
 
 def _last_value(

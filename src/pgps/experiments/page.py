@@ -36,7 +36,7 @@ def markdown_page(title: str, findings: Findings, record: dict[str, Any]) -> str
 
 def html_page(title: str, findings: Findings, record: dict[str, Any], picture: bytes) -> str:
     """The page as a self-contained report."""
-    claims = [reporting.Table("What was published, and what was measured", _CLAIM_HEAD, _claims(findings))]
+    claims = reporting.Table("What was published, and what was measured", _CLAIM_HEAD, _claims(findings))
     return reporting.render(
         reporting.Report(
             title=title,
@@ -49,7 +49,7 @@ def html_page(title: str, findings: Findings, record: dict[str, Any], picture: b
                 "Seconds": f"{record['seconds']:.0f}",
             },
             warnings=(),
-            tables=(*(claims if findings.claims else ()), *map(_with_bold, findings.tables)),
+            tables=((claims,) if findings.claims else ()) + tuple(map(_with_bold, findings.tables)),
             images=(reporting.Image(picture, "png", findings.caption, findings.caption),),
             text="\n".join(_notes(findings, record)),
             versions=record["versions"],
