@@ -179,7 +179,7 @@ _NOTES: dict[Protocol, tuple[str, ...]] = {
     ),
     "corrected": (
         "One softmax, cleared gradients, batches of 100 that count for all 60,000 rows, one prior.",
-        "Each run chooses its step size, and PGPS its alpha and beta, by the negative log-likelihood on a quarter of "
-        "the training images, which have no noise.",
+        "Each run chooses its step size by the negative log-likelihood on each quarter of the training images in turn, "
+        "and PGPS its alpha and beta by that on the first quarter; these images have no noise.",
     ),
 }
