@@ -57,6 +57,16 @@ def flat_within_five(x: Array) -> Array:
     return -0.5 * jnp.sum(jnp.maximum(jnp.abs(x) - 5, 0) ** 2)
 
 
+def with_a_large_constant(x: Array) -> Array:
+    """In single precision its values are 1/32 apart."""
+    return gaussian(x) + 5e5
+
+
+def with_a_larger_constant(x: Array) -> Array:
+    """Its values are 1/4 apart."""
+    return gaussian(x) + 4e6
+
+
 DENSITIES: list[Callable[[Array], Array]] = [
     no_mass_on_the_left,
     nan_gradient_on_the_right,
@@ -65,6 +75,8 @@ DENSITIES: list[Callable[[Array], Array]] = [
     heavy_tails,
     flat_within_five,
     gaussian,
+    with_a_large_constant,
+    with_a_larger_constant,
 ]
 
 
@@ -154,6 +166,19 @@ def test_heavy_tails_keep_their_quantiles():
 def test_a_flat_region_is_walked_through():
     result = run(flat_within_five)
     assert_evidence(result, (10 + np.sqrt(2 * np.pi)) ** 2)
+
+
+def test_rounding_of_large_values_is_part_of_the_error_and_told_if_it_shows():
+    plain, large, larger = (run(density) for density in (gaussian, with_a_large_constant, with_a_larger_constant))
+    for result, constant, spacing in ((large, 5e5, 1 / 32), (larger, 4e6, 1 / 4)):
+        assert result.log_evidence is not None
+        assert result.log_evidence_error is not None
+        assert plain.log_evidence_error is not None
+        assert abs(result.log_evidence - constant) < 4 * result.log_evidence_error
+        rounding = spacing * np.sqrt(len(result.trace["t"]) / 12)
+        assert rounding < result.log_evidence_error < rounding + 2 * plain.log_evidence_error
+    assert not any("float32" in warning for warning in plain.warnings + large.warnings)
+    assert any("float32 knows them to 0.25 only" in warning for warning in larger.warnings)
 
 
 class Unreliable(HostDensity):

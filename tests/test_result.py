@@ -203,6 +203,13 @@ def test_weights_enter_the_summary():
     assert "doubt: a doubt" in result.summary()
 
 
+def test_a_summary_says_why_there_is_no_evidence():
+    result = make_result(PARTICLES["array"])
+    assert "log evidence: none (this method has no exact weights)" in result.summary()
+    weighed = dataclasses.replace(result, trace=result.trace | {"log_evidence": np.zeros(2)})
+    assert "log evidence: none (t = 1 was not reached)" in weighed.summary()
+
+
 def test_settings_are_plain_data():
     described = describe(pgps.paper(alpha=0.5))
     assert json.loads(json.dumps(described)) == described

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PyTree, Scalar
 
-from pgps.density import Evaluations, Problem, Structure
+from pgps.density import Evaluations, Population, Problem, Structure
 from pgps.draw import Fitted
 from pgps.lanes import Run
 from pgps.methods.base import TRANSPORT, AbstractMethod, State, Trace
@@ -24,6 +24,8 @@ from pgps.weights import Weights
 
 # An error of the log evidence above which it, and what hangs on it, should be doubted.
 _LARGEST_ERROR = 0.5
+# A resolution of the log-density above which its rounding shows in the weights.
+_LARGEST_RESOLUTION = 0.1
 # The share of the particles above which it is doubted that the initial law covers the target.
 _LARGEST_UNCOVERED = 0.01
 # Folded into a run's key for the search after it, far from the numbers of its steps.
@@ -50,13 +52,14 @@ def outcome(
     opinion, scouting = _second_opinion(run, weighed, method, here, jax.random.fold_in(key, _SCOUTING), left)
     steps = trace.pop(TRANSPORT, None)
     state, status = run.state, Status(int(run.status))
-    doubts = _status_doubts(run, num_particles, options)
+    resolution = 0.0 if weighed is None else _resolution(state.population)
+    doubts = _status_doubts(run, num_particles, options) + _resolution_doubts(resolution, state.population)
     doubts += method.doubts(trace) + _support_doubts(state, status) + opinion
     if isinstance(method, PGPS) and weighed is not None and status == Status.COMPLETED:
         doubts += _cover_doubts(state, weighed, here)
     # Weights at an earlier t are not those of the target.
     exact = weighed if status == Status.COMPLETED else None
-    error = None if exact is None else float(exact.log_evidence_error)
+    error = None if exact is None else _with_rounding(exact, resolution, len(trace["t"]))
     if error is not None and error > _LARGEST_ERROR:
         doubts.append(f"the log evidence is uncertain by {error:.2g}, so it and the mode masses say little")
     return Result(
@@ -91,6 +94,27 @@ class Weighed(NamedTuple):
 @jax.jit
 def _weighed(weights: Weights) -> Weighed:
     return Weighed(*[getattr(weights, name) for name in Weighed._fields])
+
+
+def _resolution(population: Population) -> float:
+    """The spacing of floating-point numbers next to the largest of the particles' log-densities."""
+    values = np.asarray(population.logdensity)
+    return float(np.spacing(np.max(np.abs(values), where=np.isfinite(values), initial=1.0).astype(values.dtype)))
+
+
+def _resolution_doubts(resolution: float, population: Population) -> list[str]:
+    if resolution <= _LARGEST_RESOLUTION:
+        return []
+    dtype = population.logdensity.dtype
+    return [
+        f"values of the log-density are so large that {dtype} knows them to {resolution:.2g} only, so weights are rounded; "
+        "leave constants out of it, or compute in 64 bits (JAX_ENABLE_X64=1)"
+    ]
+
+
+def _with_rounding(weighed: Weighed, resolution: float, num_steps: int) -> float:
+    """The error of the log evidence; each step that is added to it rounds it, by up to half of the resolution."""
+    return math.hypot(float(weighed.log_evidence_error), resolution * math.sqrt(num_steps / 12))
 
 
 @eqx.filter_jit

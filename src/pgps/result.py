@@ -86,7 +86,8 @@ class Result:
     def summary(self) -> str:
         """A text of a dozen lines: how it went, what it cost, and the marginal moments of the first coordinates."""
         calls = self.num_evaluations
-        evidence = "none (this method has no exact weights)"
+        is_weighed = "log_evidence" in self.trace
+        evidence = "none (t = 1 was not reached)" if is_weighed else "none (this method has no exact weights)"
         if self.log_evidence is not None:
             evidence = f"{self.log_evidence:.4f} +- {self.log_evidence_error:.4f}"
         lines = [

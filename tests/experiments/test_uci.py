@@ -146,6 +146,8 @@ def test_claims_of_table_1():
     worst = EXPERIMENTS["table1-corrected"].findings("paper", all_records(sets, METHODS, pgps=0.2))
     assert [claim.verdict for claim in worst.claims] == ["not reproduced", "not reproduced", "reproduced"]
     assert "on 0 of 7 sets; not on sonar, wine-white" in worst.claims[0].measured
+    unfinished = EXPERIMENTS["table1-corrected"].findings("paper", all_records(sets, ("pgps",)))
+    assert unfinished.verdict == "open"
     published = EXPERIMENTS["table1-published"].findings("paper", all_records(sets, METHODS, pgps=0.59))
     verdicts = {claim.published.split()[2]: claim.verdict for claim in published.claims}
     assert [name for name, verdict in verdicts.items() if verdict == "reproduced"] == [

@@ -204,6 +204,8 @@ def _published_claims(records: Records, sets: tuple[str, ...]) -> list[Claim]:
 def _corrected_claims(records: Records, sets: tuple[str, ...]) -> list[Claim]:
     sets = tuple(name for name in sets if is_complete(records, name))
     claims = []
+    if not sets:
+        return claims
     for score, text in (("accuracy", "accuracy"), ("nll", "negative log-likelihood")):
         equal = [name for name in sets if at_least_equal(records, name, score)]
         verdict: Verdict = "reproduced" if 7 * len(equal) >= 5 * len(sets) else "partly" if equal else "not reproduced"
