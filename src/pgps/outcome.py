@@ -107,8 +107,8 @@ def _resolution_doubts(resolution: float, population: Population) -> list[str]:
         return []
     dtype = population.logdensity.dtype
     return [
-        f"values of the log-density are so large that {dtype} knows them to {resolution:.2g} only, so weights are rounded; "
-        "leave constants out of it, or compute in 64 bits (JAX_ENABLE_X64=1)"
+        f"values of the log-density are so large that {dtype} knows them to {resolution:.2g} only, so weights are "
+        "rounded; leave constants out of it, or compute in 64 bits (JAX_ENABLE_X64=1)"
     ]
 
 
