@@ -103,6 +103,16 @@ def test_evidence_is_right_along_edges(name: str):
     assert result.num_evaluations.gradients < 600_000
 
 
+def test_an_island_that_missed_the_support_does_not_hold_up_the_other():
+    """A box with 6e-5 of the initial law: with this key all tries of one island are outside."""
+    result = sampled(inside(1.65, 2.35, flat), pgps.Normal(0.0, 1.0, shape=(3,)))
+    assert result.status == pgps.Status.COMPLETED
+    assert result.log_evidence is not None
+    assert result.log_evidence_error is not None
+    assert abs(result.log_evidence - 3 * math.log(0.7)) < 4 * result.log_evidence_error
+    assert any("two islands are inf standard errors apart" in doubt for doubt in result.warnings)
+
+
 QUADRANT = Problem.of(inside(0.0, jnp.inf, gaussian), pgps.Normal(0.0, 1.0, shape=(2,)))
 
 

@@ -264,7 +264,9 @@ class PGPS(AbstractMethod):
         def time_step(flow: Flow) -> tuple[Float[Array, " n"], Scalar]:
             rates = residual(flow.velocity, flow.divergence, state.population)
             islands = (*on_islands((flow.velocity, rates)), weights.on_islands)
-            return rates, jnp.min(jax.vmap(lambda *island: self.stepper.time_step(t, *island))(*islands))
+            dts = jax.vmap(lambda *island: self.stepper.time_step(t, *island))(*islands)
+            # An island that has no weight left does not hold up the other one.
+            return rates, jnp.min(jnp.where(weights.log_evidences > -jnp.inf, dts, 1.0))
 
         ways = WeightedLeap(path, self.field, params, problem)
         leap = ways.take(state, flow, *time_step(flow), memory.longest, memory.reach)
