@@ -51,7 +51,8 @@ PATHS: dict[str, paths.AbstractPath] = {
 # Fields that least squares fit.
 LINEAR_FIELDS: dict[str, fields.AbstractLinearField] = {
     "affine": fields.Affine(),
-    "affine-low-rank": fields.Affine(full_up_to=2, rank=2),
+    "affine-symmetric": fields.Affine(full_up_to=2),
+    "affine-low-rank": fields.Affine(full_up_to=2, symmetric_up_to=2, rank=2),
     "additive": fields.Additive(4),
     "local": fields.Local(3),
     "kernel": fields.Kernel(5),

@@ -160,6 +160,20 @@ def test_the_axes_are_those_of_the_density():
     np.testing.assert_allclose(widths.lengths(widths.combine(vectors)), vectors, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.usefixtures("x64")
+def test_the_axes_are_right_in_a_density_that_is_a_million_times_as_long_as_wide():
+    """In their units it is a Gaussian of about the same width in every direction."""
+    num, dim = 500, 10
+    directions = np.linalg.qr(np.asarray(normal_array(dim, dim, seed=2)))[0]
+    lengths, z = np.logspace(-3, 3, dim), np.asarray(normal_array(num, dim))
+    zeros = jnp.zeros(num)
+    population = Population.of(jnp.asarray(z * lengths @ directions.T), zeros, -z / lengths @ directions.T, zeros)
+    widths = jax.jit(local_widths)(population)
+    root = np.asarray(widths.base)[:, None] * np.asarray(widths.axes)
+    widest, *_, narrowest = np.linalg.svd(root.T @ directions / lengths)[1]
+    assert 0.7 < narrowest < widest < 1.3
+
+
 def test_independent_coordinates_are_the_axes():
     population = evaluated(None, normal_array(1000, 4).astype(jnp.float32) * jnp.arange(1.0, 5.0))
     np.testing.assert_array_equal(jax.jit(local_widths)(population).axes, np.eye(4))

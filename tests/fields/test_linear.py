@@ -10,6 +10,7 @@ from jaxtyping import Array
 from helpers import LINEAR_FIELDS, assert_close, normal_array, over, some_params
 from pgps.density import Population
 from pgps.fields import AbstractLinearField, Additive, Affine, Local
+from pgps.fields.linear import Axes
 
 T = jnp.asarray(0.3)
 
@@ -46,13 +47,36 @@ def test_features_are_those_of_the_residual(field: AbstractLinearField):
 @pytest.mark.usefixtures("x64")
 def test_a_few_particles_have_principal_directions_of_length_one():
     """With fewer particles than coordinates they are found on the side of the particles."""
-    field, population = Affine(full_up_to=2, rank=3), some_population(6, 10)
+    field, population = Affine(full_up_to=2, symmetric_up_to=2, rank=3), some_population(6, 10)
     params = field.observe(field.init(jax.random.key(0), 10, jnp.float64), population)
     points = np.asarray(params.units.enter(population.particles))
     assert_close(params.basis.T @ params.basis, jnp.eye(3))
     # They hold as much of the variance as the leading singular values do.
     held = np.sum((points @ np.asarray(params.basis)) ** 2)
     assert held == pytest.approx(np.sum(np.linalg.svd(points)[1][:3] ** 2))
+
+
+@pytest.mark.usefixtures("x64")
+def test_principal_axes_are_units_in_which_particles_are_alike():
+    particles = some_population(40, 3).particles @ normal_array(3, 3, seed=5) * jnp.array([1.0, 1e-3, 1e3])
+    axes = Axes.of(particles)
+    points, score, velocity = axes.enter(particles), normal_array(1, 3)[0], normal_array(1, 3, seed=1)[0]
+    assert_close(jnp.mean(points, axis=0), jnp.zeros(3))
+    assert_close(jnp.cov(points, rowvar=False, bias=True), jnp.eye(3))
+    # Velocities leave as positions enter, and the product of a score and a velocity is the same in any units.
+    assert_close(axes.enter(axes.location + axes.leave(velocity)), velocity)
+    assert_close(axes.turn(score) @ velocity, score @ axes.leave(velocity))
+
+
+def test_an_axis_without_length_is_finite():
+    axes = Axes.of(jnp.stack([jnp.arange(8.0), jnp.arange(8.0), jnp.ones(8)], axis=1))
+    assert all(np.all(np.isfinite(leaf)) for leaf in axes)
+
+
+def test_too_few_particles_have_no_axes_of_their_own():
+    field, population = Affine(), some_population(11, 3)
+    units = field.observe(field.init(jax.random.key(0), 3, jnp.float32), population).units
+    assert_close(units.axes, jnp.diag(jnp.std(population.particles, axis=0)), 1e-5)
 
 
 @over("field", LINEAR_FIELDS)

@@ -19,6 +19,7 @@ from pgps import adjustments, fields, methods, metrics, paths, steppers, targets
 from pgps.density import Population, Problem
 from pgps.methods import PGPS
 from pgps.methods.base import State
+from pgps.methods.doubts import path_doubts
 from pgps.weights import Weighing
 
 KEY = jax.random.key(5)
@@ -305,6 +306,54 @@ def test_fresh_particles_of_many_runs_are_of_the_density_of_each():
         fresh = result.draw(keys[2], 400)
         moments = metrics.moments(fresh.particles, fresh.log_weights)
         assert abs(moments.mean[0] - (1 - 2 * share)) < 5 * moments.mean_error[0]
+
+
+@pytest.mark.parametrize("dim", [4, 20])
+def test_a_gaussian_that_is_ten_thousand_times_as_long_as_wide(dim: int):
+    """Oblique to the coordinates, from a law that is a thousand times as wide as its narrowest part."""
+    directions = np.linalg.qr(np.random.default_rng(0).normal(size=(dim, dim)))[0]
+    lengths = np.logspace(-2, 2, dim)
+    inverse = jnp.asarray(directions.T / lengths[:, None], jnp.float32)
+
+    def logdensity(x: Array) -> Scalar:
+        return -0.5 * jnp.sum((inverse @ x) ** 2)
+
+    result = pgps.sample(logdensity, pgps.Normal(0.0, 10.0, shape=(dim,)), key=KEY)
+    truth = dim / 2 * np.log(2 * np.pi) + np.sum(np.log(lengths))
+    assert result.log_evidence is not None
+    assert result.log_evidence_error is not None
+    assert result.log_evidence_error < 0.05
+    assert abs(result.log_evidence - truth) < 4 * result.log_evidence_error
+    assert not result.warnings
+
+
+def trace_of_steps(dts: list[float]) -> dict[str, np.ndarray]:
+    """A trace in which all is well but, perhaps, the steps."""
+    num = len(dts)
+    fine = {"width_spread": 1.0, "width_ratio": 1.0, "covered": 1.0, "disagreement": 0.0, "inside": 1.0}
+    return {
+        "t": np.cumsum(dts),
+        "dt": np.array(dts),
+        "has_edge": np.zeros(num, bool),
+        "keeps_support": np.ones(num, bool),
+        "adjustment_steps": np.ones(num),
+        **{name: np.full(num, value) for name, value in fine.items()},
+    }
+
+
+@pytest.mark.parametrize(
+    ("dts", "doubted"),
+    [
+        # As long as the way so far: a narrow target takes shape.
+        ([1e-9, 1e-9, 2e-9, 4e-9, 1.0 - 8e-9], False),
+        ([0.3, 1e-7, 1e-7, 0.7 - 2e-7], True),
+        ([0.3, 1e-3, 0.699], False),
+    ],
+    ids=["growing", "collapsed", "short"],
+)
+def test_steps_that_collapse_are_doubted(dts: list[float], doubted: bool):
+    found = path_doubts(trace_of_steps(dts), adjustments.HMC())
+    assert [doubt.startswith("time steps fell to 1e-07 at t = 0.3") for doubt in found] == [True] * doubted
 
 
 @pytest.mark.parametrize(("num_moves", "covered", "doubted"), [(20, 0.3, True), (20, 0.38, False), (5, 0.3, False)])

@@ -75,6 +75,17 @@ class TestAffine:
         assert float(training.r2) > 0.999
         assert float(training.loss) == pytest.approx(1 - float(training.r2))
 
+    def test_gaussians_are_in_its_span_however_long_and_narrow(self):
+        """Directions that are a hundred times as long as wide, and oblique to the coordinates."""
+        turn, lengths = np.linalg.qr(np.asarray(normal_array(2, 2, seed=6)))[0], np.array([1e2, 1.0])
+        z = np.asarray(normal_array(NUM, 2))
+        x, score = z * lengths @ turn.T, -z / lengths @ turn.T
+        # The inverse covariance grows in both directions, at different rates.
+        rates = -0.5 * z**2 @ np.array([1.0, 0.3])
+        population = Population.of(jnp.asarray(x), jnp.zeros(NUM), jnp.asarray(score), jnp.asarray(rates))
+        _, training, _ = fit(Affine(), population, jnp.zeros(NUM))
+        assert float(training.r2) > 0.9999
+
     def test_noise_gives_no_field(self):
         params, training, _ = fit(Affine(), noise(NUM, 0), jnp.zeros(NUM))
         assert not np.any(params.coefficients)

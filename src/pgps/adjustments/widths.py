@@ -156,10 +156,14 @@ def width_functions(population: Population) -> Widths:
 def refreshed(widths: Widths, population: Population, has_edge: Bool[Array, ""] | bool) -> Widths:
     """The same functions of the place, with the size and the axes that fit these particles."""
     widths = widths._replace(base=_base(population, widths._replace(base=jnp.ones_like(widths.base))))
-    if (axes := _axes(population, widths)) is None:
+    if (found := _axes(population, widths)) is None:
         return widths
+    axes, units = found
     # Scores that do not cancel, since there is an edge, all point the same way.
-    return widths._replace(axes=jnp.where(has_edge, jnp.eye(len(axes), dtype=axes.dtype), axes))
+    return widths._replace(
+        base=jnp.where(has_edge, 1.0, units) * widths.base,
+        axes=jnp.where(has_edge, jnp.eye(len(axes), dtype=axes.dtype), axes),
+    )
 
 
 def _middle_and_spread(values: Float[Array, "n k"]) -> tuple[Float[Array, " k"], Float[Array, " k"]]:
@@ -227,27 +231,35 @@ def _base(population: Population, widths: Widths) -> Float[Array, " dim"]:
     return jnp.minimum(base, jnp.where(spread > 0, spread, base))
 
 
-def _axes(population: Population, widths: Widths) -> Float[Array, "dim dim"] | None:
-    """The axes of the density around an average particle, or the coordinates' where these will do."""
+def _axes(population: Population, widths: Widths) -> tuple[Float[Array, "dim dim"], Float[Array, " dim"]] | None:
+    """The axes of the density around an average particle, or the coordinates' where these will do.
+
+    Along a narrow valley they must point to within its share of the width. So the units in which they were found, as
+    shares of the widths, come with them.
+    """
     num, dim = population.particles.shape
     if not 1 < dim <= min(_MOST_DIMENSIONS, num // _LEAST_PARTICLES):
         return None
     units = widths.at(widths.places(population.particles))
-    scores = jnp.clip(units * population.score, -_FARTHEST, _FARTHEST)
+    scores = units * population.score
+    # As a whole: a vector of which only the large parts were cut would point across the density's narrow directions.
+    largest = jnp.max(jnp.abs(scores), axis=1, keepdims=True)
+    scores = scores * jnp.minimum(1.0, _FARTHEST / jnp.maximum(largest, 1.0))
     sizes = jnp.sqrt(jnp.mean(scores**2, axis=0))
-    scores = scores / jnp.where(sizes > 0, sizes, 1.0)
     # A coordinate without any slope hangs together with no other.
-    correlation = scores.T @ scores / num + jnp.diag(jnp.where(sizes > 0, 0.0, 1.0))
+    flat = jnp.where(sizes > 0, 0.0, 1.0)
+    sizes = jnp.where(sizes > 0, sizes, 1.0)
+    correlation = (scores / sizes).T @ (scores / sizes) / num + jnp.diag(flat)
     independent = jnp.eye(dim, dtype=scores.dtype)
     values, vectors = jnp.linalg.eigh(jnp.where(jnp.isfinite(correlation), correlation, independent))
-    values = jnp.maximum(values, 1e-7)
+    values = jnp.maximum(values, 10 * jnp.finfo(values.dtype).eps)
     # Eigenvalues of independent coordinates lie between the squares of 1 -+ sqrt(dim / num).
     chance = (1 + math.sqrt(dim / num)) ** 2
     clear = jnp.maximum(values[-1], 1 / values[0]) > _CLEARLY * chance
-    spread = jnp.std((population.particles - widths.center) / units @ vectors, axis=0)
+    spread = jnp.std((population.particles - widths.center) / units * sizes @ vectors, axis=0)
     # As in `_base`: where the density is flat, the particles' spread is the limit.
     lengths = jnp.minimum(1 / jnp.sqrt(values), jnp.maximum(spread, 1.0))
-    return jnp.where(clear, vectors * lengths, independent)
+    return jnp.where(clear, vectors * lengths, independent), jnp.where(clear, 1 / sizes, 1.0)
 
 
 def distance_covered(before: Population, after: Population, widths: Widths) -> Scalar:

@@ -72,7 +72,7 @@ class Point(NamedTuple):
 def _affine(rank: int) -> AbstractMethod:
     # A field of any use is used, so that its evaluation counts; and as many gradient calls are made in any dimension.
     moves = adjustments.HMC(0.5, num_leapfrog=3, precondition=True, local=True, jitter=0.5)
-    field, trainer = fields.Affine(full_up_to=0, rank=rank), trainers.LeastSquares(least_r2=0.0)
+    field, trainer = fields.Affine(full_up_to=0, symmetric_up_to=0, rank=rank), trainers.LeastSquares(least_r2=0.0)
     return recipes.exact(field=field, trainer=trainer, moves=moves)
 
 

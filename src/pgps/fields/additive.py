@@ -63,14 +63,14 @@ class Additive(AbstractLinearField):
     ) -> Float[Array, " features"]:
         """score_i psi(u_i) + psi'(u_i) for each function psi of each coordinate: constants, slopes, bumps."""
         u, heights, inclines = self._bumps(params, x)
-        s = params.units.scale * score
+        s = params.units.turn(score)
         return jnp.concatenate([s, s * u + 1, (s[:, None] * heights + inclines).ravel()])
 
     def apply(self, params: LinearParameters, t: Scalar, x: Float[Array, " dim"]) -> Float[Array, " dim"]:
         """phi(x)."""
         u, heights, _ = self._bumps(params, x)
         shift, slope, weights = self._split(params)
-        return params.units.scale * (shift + slope * u + jnp.sum(weights * heights, axis=1))
+        return params.units.leave(shift + slope * u + jnp.sum(weights * heights, axis=1))
 
     def apply_and_divergence(
         self, params: LinearParameters, t: Scalar, x: Float[Array, " dim"], key: Array

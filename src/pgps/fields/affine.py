@@ -1,7 +1,14 @@
 """The affine field: phi(u) = b + A u, which carries any Gaussian to any other.
 
-A is full where the particle has few coordinates. Where it has many, a full A would have more coefficients than there
-are particles: there A = diag(a) + V C V^T with the particles' leading principal directions V, so that
+Where the particle has few coordinates, A is a full matrix in units of the particles' principal axes. In those of the
+coordinates, where these are strongly correlated, a regression would have to tell apart terms that nearly cancel.
+
+Where it has more, A is symmetric, with half of the coefficients. For Gaussians that is enough: from one of covariance S
+to its neighbour on a path, whose inverse covariance grows at a rate R, leads the field -S R x / 2, which in those units
+has the matrix -S^(1/2) R S^(1/2) / 2.
+
+Where it has many, that would still be more coefficients than there are particles: there, in units of the coordinates,
+A = diag(a) + V C V^T with the particles' leading principal directions V, so that
 
     det(I + dt A) = det(I + dt diag(a)) det(I_r + dt C V^T (I + dt diag(a))^-1 V).
 """
@@ -10,12 +17,16 @@ from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Scalar
 
 from pgps import _checks
 from pgps.density import Population
 from pgps.fields.base import norm_bound
-from pgps.fields.linear import AbstractLinearField, LinearParameters, Units
+from pgps.fields.linear import AbstractLinearField, Axes, LinearParameters, Units
+
+# The least number of particles for each principal axis; of fewer, the axes are those of the coordinates.
+_LEAST_PARTICLES = 4
 
 
 class Affine(AbstractLinearField):
@@ -23,50 +34,52 @@ class Affine(AbstractLinearField):
 
     Args:
         full_up_to: The largest dimension with a full matrix.
-        rank: Beyond it: the rank of what is added to a diagonal matrix; 0 is diagonal.
+        symmetric_up_to: The largest dimension with a symmetric one.
+        rank: Beyond both: the rank of what is added to a diagonal matrix; 0 is diagonal.
     """
 
     full_up_to: int = eqx.field(static=True, default=16)
+    symmetric_up_to: int = eqx.field(static=True, default=32)
     rank: int = eqx.field(static=True, default=8)
 
     def __check_init__(self):
         _checks.whole("full_up_to", self.full_up_to, at_least=0)
+        _checks.whole("symmetric_up_to", self.symmetric_up_to, at_least=0)
         _checks.whole("rank", self.rank, at_least=0)
 
     def init(self, key: Array, dim: int, dtype: Any) -> LinearParameters:
         """No movement, and no directions as yet."""
-        if dim <= self.full_up_to:
-            return LinearParameters(jnp.zeros(dim + dim**2, dtype), Units.standard(dim, dtype), None)
+        if dim <= max(self.full_up_to, self.symmetric_up_to):
+            num = dim**2 if dim <= self.full_up_to else dim * (dim + 1) // 2
+            return LinearParameters(jnp.zeros(dim + num, dtype), Axes.standard(dim, dtype), None)
         rank = min(self.rank, dim)
         directions = jnp.eye(dim, rank, dtype=dtype)
         return LinearParameters(jnp.zeros(2 * dim + rank**2, dtype), Units.standard(dim, dtype), directions)
 
     def observe(self, params: LinearParameters, population: Population) -> LinearParameters:
         """Take the particles' units, and their leading principal directions."""
-        units = Units.of(population.particles)
+        particles = population.particles
+        num, dim = particles.shape
+        if params.basis is None and num >= _LEAST_PARTICLES * dim:
+            return params._replace(units=Axes.of(particles))
+        units = Units.of(particles)
         if params.basis is None:
-            return params._replace(units=units)
-        dim, rank = params.basis.shape
+            return params._replace(units=Axes.along_coordinates(units))
+        rank = params.basis.shape[1]
         if rank == 0:
             return params._replace(units=units)
-        points = units.enter(population.particles)
-        # On the smaller side: of a few particles in many dimensions the n x n matrix of products.
-        if len(points) < dim:
-            _, vectors = jnp.linalg.eigh(points @ points.T)
-            directions = points.T @ vectors[:, -rank:]
-            directions /= jnp.maximum(jnp.linalg.norm(directions, axis=0), jnp.finfo(points.dtype).tiny)
-        else:
-            _, vectors = jnp.linalg.eigh(points.T @ points)
-            directions = vectors[:, -rank:]
-        return params._replace(units=units, basis=directions)
+        return params._replace(units=units, basis=_leading_directions(units.enter(particles), rank))
 
     def features(
         self, params: LinearParameters, x: Float[Array, " dim"], score: Float[Array, " dim"]
     ) -> Float[Array, " features"]:
-        """The score for b, score_i u_j + [i = j] for A, in the particles' units."""
-        u, s = params.units.enter(x), params.units.scale * score
+        """The score for b and score_i u_j + [i = j] for A, in the particles' units; for a symmetric A, each pair's sum."""
+        u, s = params.units.enter(x), params.units.turn(score)
         if params.basis is None:
-            return jnp.concatenate([s, (s[:, None] * u + jnp.eye(x.size, dtype=x.dtype)).ravel()])
+            each = s[:, None] * u + jnp.eye(x.size, dtype=x.dtype)
+            if x.size > self.full_up_to:
+                each = (each + jnp.tril(each, -1).T)[np.triu_indices(x.size)]
+            return jnp.concatenate([s, each.ravel()])
         V = params.basis
         low = (s @ V)[:, None] * (u @ V) + V.T @ V
         return jnp.concatenate([s, s * u + 1, low.ravel()])
@@ -76,9 +89,9 @@ class Affine(AbstractLinearField):
         u = params.units.enter(x)
         shift, *matrices = self._split(params)
         if params.basis is None:
-            return params.units.scale * (shift + matrices[0] @ u)
+            return params.units.leave(shift + matrices[0] @ u)
         diagonal, low = matrices
-        return params.units.scale * (shift + diagonal * u + params.basis @ (low @ (params.basis.T @ u)))
+        return params.units.leave(shift + diagonal * u + params.basis @ (low @ (params.basis.T @ u)))
 
     def apply_and_divergence(
         self, params: LinearParameters, t: Scalar, x: Float[Array, " dim"], key: Array
@@ -112,7 +125,21 @@ class Affine(AbstractLinearField):
     def _split(self, params: LinearParameters) -> tuple[Float[Array, " dim"], ...]:
         """b and A, or b, a and C."""
         c, dim = params.coefficients, len(params.units.location)
-        if params.basis is None:
+        if params.basis is None and dim <= self.full_up_to:
             return c[:dim], c[dim:].reshape(dim, dim)
+        if params.basis is None:
+            upper = jnp.zeros((dim, dim), c.dtype).at[np.triu_indices(dim)].set(c[dim:])
+            return c[:dim], upper + jnp.triu(upper, 1).T
         rank = params.basis.shape[1]
         return c[:dim], c[dim : 2 * dim], c[2 * dim :].reshape(rank, rank)
+
+
+def _leading_directions(points: Float[Array, "n dim"], rank: int) -> Float[Array, "dim rank"]:
+    """The directions in which centred points differ most."""
+    # On the smaller side: of a few particles in many dimensions the n x n matrix of products.
+    if len(points) < points.shape[1]:
+        _, vectors = jnp.linalg.eigh(points @ points.T)
+        directions = points.T @ vectors[:, -rank:]
+        return directions / jnp.maximum(jnp.linalg.norm(directions, axis=0), jnp.finfo(points.dtype).tiny)
+    _, vectors = jnp.linalg.eigh(points.T @ points)
+    return vectors[:, -rank:]

@@ -57,7 +57,7 @@ class Kernel(AbstractLinearField):
         places = units.enter(population.particles[chosen])
         # Two independent particles of unit variance are 2 dim apart, squared.
         bandwidth = 2 * places.shape[1] * jnp.asarray(self.bandwidth, places.dtype) ** 2
-        scores = units.scale * population.score[chosen]
+        scores = units.turn(population.score[chosen])
         return params._replace(units=units, basis=Centers(places, scores, bandwidth))
 
     def features(
@@ -65,7 +65,7 @@ class Kernel(AbstractLinearField):
     ) -> Float[Array, " features"]:
         """The Stein kernel between x and each centre."""
         offsets, k, k1, k2 = self._kernel(params, x)
-        s, scores = params.units.scale * score, params.basis.scores
+        s, scores = params.units.turn(score), params.basis.scores
         pull = jnp.sum(offsets * scores, axis=1) - offsets @ s
         return k * (scores @ s) + k1 * pull - (k1 * x.size + k2 * jnp.sum(offsets**2, axis=1))
 
@@ -73,7 +73,7 @@ class Kernel(AbstractLinearField):
         """phi(x)."""
         offsets, k, k1, _ = self._kernel(params, x)
         c = params.coefficients
-        return params.units.scale * ((c * k) @ params.basis.scores - (c * k1) @ offsets)
+        return params.units.leave((c * k) @ params.basis.scores - (c * k1) @ offsets)
 
     def apply_and_divergence(
         self, params: LinearParameters, t: Scalar, x: Float[Array, " dim"], key: Array
@@ -83,7 +83,7 @@ class Kernel(AbstractLinearField):
         c, scores = params.coefficients, params.basis.scores
         velocity = (c * k) @ scores - (c * k1) @ offsets
         pull = k1 * jnp.sum(offsets * scores, axis=1)
-        return params.units.scale * velocity, c @ (pull - k1 * x.size - k2 * jnp.sum(offsets**2, axis=1))
+        return params.units.leave(velocity), c @ (pull - k1 * x.size - k2 * jnp.sum(offsets**2, axis=1))
 
     def log_det(self, params: LinearParameters, t: Scalar, x: Float[Array, " dim"], dt: Scalar) -> Scalar:
         """ln |det(I + dt grad phi)|."""

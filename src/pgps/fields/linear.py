@@ -5,7 +5,7 @@ The residual of such a field is linear in c, too:
     r(x) = d/dt ln p_t(x) + sum_p c_p g_p(x),      g_p = score_t . psi_p + div psi_p.
 
 Members work in the particles' own units, u = (x - location) / scale. There the field is phi / scale and the score is
-scale * score, so that neither g_p nor the determinant of x -> x + dt phi(x) changes.
+scale * score, so that neither g_p nor the determinant of x -> x + dt phi(x) changes. Any matrix may be the scale.
 """
 
 import abc
@@ -41,12 +41,63 @@ class Units(NamedTuple):
         """A position in these units."""
         return (x - self.location) / self.scale
 
+    def turn(self, score: Float[Array, "... dim"]) -> Float[Array, "... dim"]:
+        """A score in these units."""
+        return self.scale * score
+
+    def leave(self, velocity: Float[Array, " dim"]) -> Float[Array, " dim"]:
+        """A velocity, given in these units, in those of the particles."""
+        return self.scale * velocity
+
+
+class Axes(NamedTuple):
+    """The particles' location and principal axes, each as long as their standard deviation along it, and the inverse.
+
+    In these units particles differ as much in every direction, however strongly their coordinates are correlated.
+    """
+
+    location: Float[Array, " dim"]
+    axes: Float[Array, "dim dim"]
+    inverse: Float[Array, "dim dim"]
+
+    @classmethod
+    def standard(cls, dim: int, dtype: Any) -> "Axes":
+        """No change of units."""
+        return cls.along_coordinates(Units.standard(dim, dtype))
+
+    @classmethod
+    def along_coordinates(cls, units: Units) -> "Axes":
+        """The coordinates themselves, in units of their own."""
+        return cls(units.location, jnp.diag(units.scale), jnp.diag(1 / units.scale))
+
+    @classmethod
+    def of(cls, particles: Float[Array, "n dim"]) -> "Axes":
+        """The principal axes in units of the coordinates' standard deviations, the longest last."""
+        units = Units.of(particles)
+        points = units.enter(particles)
+        values, vectors = jnp.linalg.eigh(points.T @ points / len(points))
+        # An axis along which particles do not differ, up to rounding, has no length of its own.
+        lengths = jnp.sqrt(jnp.maximum(values, 10 * jnp.finfo(values.dtype).eps * jnp.maximum(values[-1], 1.0)))
+        return cls(units.location, units.scale[:, None] * vectors * lengths, (vectors / lengths).T / units.scale)
+
+    def enter(self, x: Float[Array, "... dim"]) -> Float[Array, "... dim"]:
+        """A position in these units."""
+        return (x - self.location) @ self.inverse.T
+
+    def turn(self, score: Float[Array, "... dim"]) -> Float[Array, "... dim"]:
+        """A score in these units."""
+        return score @ self.axes
+
+    def leave(self, velocity: Float[Array, " dim"]) -> Float[Array, " dim"]:
+        """A velocity, given in these units, in those of the particles."""
+        return self.axes @ velocity
+
 
 class LinearParameters(NamedTuple):
     """The coefficients, and what the basis functions psi_p are made of."""
 
     coefficients: Float[Array, " features"]
-    units: Units
+    units: Units | Axes
     basis: PyTree
 
 

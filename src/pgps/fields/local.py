@@ -71,14 +71,14 @@ class Local(AbstractLinearField):
     ) -> Float[Array, " features"]:
         """pi_k score_i + d_i pi_k for b_ki, and (pi_k score_i + d_i pi_k) (u - m_k)_i + pi_k for a_ki."""
         offsets, shares, slopes = self._clusters(params, x)
-        shifts = shares[:, None] * (params.units.scale * score) + slopes
+        shifts = shares[:, None] * params.units.turn(score) + slopes
         return jnp.stack([shifts, shifts * offsets + shares[:, None]]).ravel()
 
     def apply(self, params: LinearParameters, t: Scalar, x: Float[Array, " dim"]) -> Float[Array, " dim"]:
         """phi(x)."""
         offsets, shares, _ = self._clusters(params, x)
         shift, scaling = self._maps(params)
-        return params.units.scale * (shares @ (shift + scaling * offsets))
+        return params.units.leave(shares @ (shift + scaling * offsets))
 
     def apply_and_divergence(
         self, params: LinearParameters, t: Scalar, x: Float[Array, " dim"], key: Array
@@ -88,7 +88,7 @@ class Local(AbstractLinearField):
         shift, scaling = self._maps(params)
         moves = shift + scaling * offsets
         divergence = shares @ jnp.sum(scaling, axis=1) + jnp.sum(moves * slopes)
-        return params.units.scale * (shares @ moves), divergence
+        return params.units.leave(shares @ moves), divergence
 
     def log_det(self, params: LinearParameters, t: Scalar, x: Float[Array, " dim"], dt: Scalar) -> Scalar:
         """ln |det(I + dt grad phi)|, on the side of the clusters."""

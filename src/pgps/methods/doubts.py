@@ -9,12 +9,13 @@ from pgps.adjustments.metropolis import LEAST_OF_AIM
 from pgps.methods.base import Trace
 
 # What makes a run doubtful: such a spread of local widths, a funnel of such widths, islands so far apart, moves and
-# steps as short as this, and so many proposals beyond edges that nobody knew of.
+# steps as short as this, alone and as a share of t, and so many proposals beyond edges that nobody knew of.
 _WIDEST_SPREAD = 3.0
 _LARGEST_RATIO = 20.0
 _FARTHEST_APART = 4.0
 _LEAST_COVERED = 0.25
 _SHORTEST_STEP = 1e-6
+_SHORTEST_SHARE = 1e-2
 _LARGEST_OUTSIDE = 0.01
 
 
@@ -70,8 +71,10 @@ def path_doubts(trace: Trace, moves: AbstractAdjustment) -> list[str]:
             "the density falls to 0 at once somewhere that the initial law hardly reaches, which the first weights did "
             "not know of, so the evidence may be too low by more than its error; start from a law that reaches it"
         )
-    shortest = int(np.argmin(trace["dt"]))
-    if trace["dt"][shortest] < _SHORTEST_STEP and trace["t"][shortest] < 1:
+    # Steps that grow with t are as they should be: a narrow target takes shape at a small t.
+    is_short = (trace["dt"] < np.minimum(_SHORTEST_STEP, _SHORTEST_SHARE * trace["t"])) & (trace["t"] < 1)
+    shortest = int(np.argmin(np.where(is_short, trace["dt"], np.inf)))
+    if is_short[shortest]:
         doubts.append(
             f"time steps fell to {trace['dt'][shortest]:.1g} at t = {trace['t'][shortest]:.3g}: there the initial law "
             "and the target hardly overlap; start from a law that covers the target"
