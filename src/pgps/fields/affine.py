@@ -73,7 +73,7 @@ class Affine(AbstractLinearField):
     def features(
         self, params: LinearParameters, x: Float[Array, " dim"], score: Float[Array, " dim"]
     ) -> Float[Array, " features"]:
-        """The score for b and score_i u_j + [i = j] for A, in the particles' units; for a symmetric A, each pair's sum."""
+        """The score for b and score_i u_j + [i = j] for A, in the particles' units; of a symmetric A, sums of two."""
         u, s = params.units.enter(x), params.units.turn(score)
         if params.basis is None:
             each = s[:, None] * u + jnp.eye(x.size, dtype=x.dtype)
