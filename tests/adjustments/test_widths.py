@@ -167,7 +167,8 @@ def test_the_axes_are_right_in_a_density_that_is_a_million_times_as_long_as_wide
     directions = np.linalg.qr(np.asarray(normal_array(dim, dim, seed=2)))[0]
     lengths, z = np.logspace(-3, 3, dim), np.asarray(normal_array(num, dim))
     zeros = jnp.zeros(num)
-    population = Population.of(jnp.asarray(z * lengths @ directions.T), zeros, -z / lengths @ directions.T, zeros)
+    x, score = jnp.asarray(z * lengths @ directions.T), jnp.asarray(-z / lengths @ directions.T)
+    population = Population.of(x, zeros, score, zeros)
     widths = jax.jit(local_widths)(population)
     root = np.asarray(widths.base)[:, None] * np.asarray(widths.axes)
     widest, *_, narrowest = np.linalg.svd(root.T @ directions / lengths)[1]

@@ -76,6 +76,7 @@ def test_an_axis_without_length_is_finite():
 def test_too_few_particles_have_no_axes_of_their_own():
     field, population = Affine(), some_population(11, 3)
     units = field.observe(field.init(jax.random.key(0), 3, jnp.float32), population).units
+    assert isinstance(units, Axes)
     assert_close(units.axes, jnp.diag(jnp.std(population.particles, axis=0)), 1e-5)
 
 

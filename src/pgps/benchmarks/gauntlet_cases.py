@@ -91,10 +91,10 @@ def _above(coordinate: int, threshold: float, truth: float) -> Check:
     return Check(f"P(x_{coordinate} > {threshold:g})", measure, truth)
 
 
-def correlated(x: Array) -> Scalar:
-    """A Gaussian whose axes have lengths from 0.1 to 10."""
-    dim = x.size
-    return _gaussian(jnp.asarray(_rotation(dim), x.dtype) @ x, 0.0, jnp.asarray(np.logspace(-1, 1, dim), x.dtype))
+def correlated(x: Array, decades: float = 1.0) -> Scalar:
+    """A Gaussian whose axes have lengths from 0.1 to 10, or so many decades shorter and longer than 1."""
+    lengths = np.logspace(-decades, decades, x.size)
+    return _gaussian(jnp.asarray(_rotation(x.size), x.dtype) @ x, 0.0, jnp.asarray(lengths, x.dtype))
 
 
 def laplace(x: Array) -> Scalar:
@@ -330,6 +330,7 @@ def _normal(mean: Any, scale: Any, dim: int) -> Normal:
 _LINE = np.linspace(-8, 8, 4001)
 CASES: dict[str, Case] = {
     "correlated-20d": _case(20, correlated, 0.0, _normal(0.0, 5.0, 20)),
+    "valley-10d": _case(10, partial(correlated, decades=2.0), 0.0, _normal(0.0, 10.0, 10)),
     "far-gaussian-5d": _case(5, partial(_gaussian, mean=15.0, sd=0.5), 0.0, _normal(0.0, 1.0, 5), _above(0, 15, 0.5)),
     "laplace-10d": _case(10, laplace, 10 * math.log(2), _normal(0.0, 2.0, 10), _above(0, 2, 0.5 * math.exp(-2))),
     "student-5d": _case(
