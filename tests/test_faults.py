@@ -17,6 +17,8 @@ from scipy.integrate import quad
 import pgps
 from helpers import HostDensity
 from pgps import adjustments, methods
+from pgps.density import Population
+from pgps.outcome import _resolution
 from pgps.result import Status
 
 pytestmark = pytest.mark.filterwarnings("ignore::pgps.PGPSWarning")
@@ -179,6 +181,14 @@ def test_rounding_of_large_values_is_part_of_the_error_and_told_if_it_shows():
         assert rounding < result.log_evidence_error < rounding + 2 * plain.log_evidence_error
     assert not any("float32" in warning for warning in plain.warnings + large.warnings)
     assert any("float32 knows them to 0.25 only" in warning for warning in larger.warnings)
+
+
+def test_a_few_particles_far_out_do_not_make_values_large():
+    values = jnp.array([-1.0, -2.0, -3.0, -1e9, -jnp.inf], jnp.float32)
+    population = Population.of(jnp.zeros((5, 1)), values, jnp.zeros((5, 1)), jnp.zeros(5))
+    assert _resolution(population) < 1e-6
+    nowhere = Population.of(jnp.zeros((1, 1)), jnp.array([-jnp.inf]), jnp.zeros((1, 1)), jnp.zeros(1))
+    assert _resolution(nowhere) == 0
 
 
 class Unreliable(HostDensity):

@@ -97,9 +97,11 @@ def _weighed(weights: Weights) -> Weighed:
 
 
 def _resolution(population: Population) -> float:
-    """The spacing of floating-point numbers next to the largest of the particles' log-densities."""
+    """The spacing of floating-point numbers that are as large as the particles' log-densities, in the median."""
     values = np.asarray(population.logdensity)
-    return float(np.spacing(np.max(np.abs(values), where=np.isfinite(values), initial=1.0).astype(values.dtype)))
+    values = np.abs(values[np.isfinite(values)])
+    # A few particles that are far out have values of their own, and no weight.
+    return float(np.spacing(np.median(values).astype(values.dtype))) if values.size else 0.0
 
 
 def _resolution_doubts(resolution: float, population: Population) -> list[str]:
