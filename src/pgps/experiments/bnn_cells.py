@@ -179,11 +179,7 @@ def _fold(train: Dataset, seed: int, fold: int) -> tuple[Dataset, Dataset]:
     rows = np.random.default_rng(seed).permutation(len(train.labels))
     size = len(rows) // _NUM_FOLDS
     held = np.s_[fold * size : (fold + 1) * size]
-
-    def part(rows: np.ndarray) -> Dataset:
-        return replace(train, features=train.features[rows], labels=train.labels[rows])
-
-    fitted, held_out = part(np.delete(rows, held)), part(rows[held])
+    fitted, held_out = train.part(np.delete(rows, held)), train.part(rows[held])
     features = standardise(fitted.features, held_out.features)
     return replace(fitted, features=features[0]), replace(held_out, features=features[1])
 

@@ -46,7 +46,7 @@ def _images(name: str) -> tuple[Dataset, Dataset]:
 def noisy_parts(name: str, num_train: int | None, seed: int) -> tuple[Dataset, Dataset]:
     """All training images, or the first ones, and the test images with noise of the seed, standardised."""
     train, test = _images(name)
-    train = replace(train, features=train.features[:num_train], labels=train.labels[:num_train])
+    train = train.part(slice(num_train))
     noise = np.random.default_rng(seed).standard_normal(test.features.shape)
     features = standardise(train.features, test.features + noise)
     return replace(train, features=features[0]), replace(test, features=features[1])

@@ -116,7 +116,7 @@ def _some(whole: Dataset, seed: int) -> Dataset:
     if whole.name != "covertype":
         return whole
     rows = np.random.default_rng([seed, 1]).permutation(len(whole.labels))[:_COVERTYPE_ROWS]
-    return replace(whole, features=whole.features[rows], labels=whole.labels[rows])
+    return whole.part(rows)
 
 
 PARTS: dict[Protocol, Callable[[str, int], tuple[Dataset, Dataset]]] = {

@@ -43,6 +43,10 @@ class Dataset:
     image_shape: tuple[int, int] | None = None
     num_train: int | None = None
 
+    def part(self, rows: np.ndarray | slice) -> "Dataset":
+        """Some of the rows, of which the publishers say nothing."""
+        return replace(self, features=self.features[rows], labels=self.labels[rows], num_train=None)
+
 
 Reader = Callable[..., np.ndarray]
 
@@ -382,10 +386,7 @@ def partition(dataset: Dataset, seed: int, test_fraction: float = 0.5) -> tuple[
     if not 0 < num_train < num:
         raise ValueError(f"test_fraction must leave rows in both parts, got {test_fraction} of {num} rows; change it")
 
-    def part(rows: np.ndarray) -> Dataset:
-        return replace(dataset, features=dataset.features[rows], labels=dataset.labels[rows], num_train=None)
-
-    return part(rows[:num_train]), part(rows[num_train:])
+    return dataset.part(rows[:num_train]), dataset.part(rows[num_train:])
 
 
 def split(dataset: Dataset, seed: int, test_fraction: float = 0.5) -> tuple[Dataset, Dataset]:
