@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -18,7 +19,7 @@ from pgps.methods.pgps import PGPS
 from pgps.metrics.base import normalised_weights
 from pgps.result import Result, Status
 from pgps.run import Options
-from pgps.scouting import at_rest, differences, unrest
+from pgps.scouting import Maxima, at_rest, differences, unrest
 from pgps.spread import Spread
 from pgps.weights import Weights
 
@@ -32,6 +33,14 @@ _LARGEST_UNCOVERED = 0.01
 _SCOUTING = 2**30
 
 
+class Outcome(NamedTuple):
+    """A run that has ended."""
+
+    result: Result
+    missed: Maxima | None
+    """Maxima of the density, if the particles have a wrong mass around some of them."""
+
+
 def outcome(
     run: Run,
     trace: Trace,
@@ -40,7 +49,7 @@ def outcome(
     key: Array,
     provenance: dict[str, Any],
     options: Options,
-) -> Result:
+) -> Outcome:
     """The result of a run that has ended, with all that should be doubted about it."""
     num_particles = provenance["num_particles"]
     num_evaluated = method.num_evaluated(num_particles)
@@ -49,12 +58,12 @@ def outcome(
     # What comes after the run, scouts and chunks of fresh particles, has one device.
     here = dataclasses.replace(problem, spread=Spread(batch_size=options.spread.batch_size))
     weighed = None if run.state.weights is None else _weighed(run.state.weights)
-    opinion, scouting = _second_opinion(run, weighed, method, here, jax.random.fold_in(key, _SCOUTING), left)
+    opinion = _second_opinion(run, weighed, method, here, jax.random.fold_in(key, _SCOUTING), left)
     steps = trace.pop(TRANSPORT, None)
     state, status = run.state, Status(int(run.status))
     resolution = 0.0 if weighed is None else _resolution(state.population)
     doubts = _status_doubts(run, num_particles, options) + _resolution_doubts(resolution, state.population)
-    doubts += method.doubts(trace) + _support_doubts(state, status) + opinion
+    doubts += method.doubts(trace) + _support_doubts(state, status) + [*opinion.doubts]
     if isinstance(method, PGPS) and weighed is not None and status == Status.COMPLETED:
         doubts += _cover_doubts(state, weighed, here)
     # Weights at an earlier t are not those of the target.
@@ -62,12 +71,12 @@ def outcome(
     error = None if exact is None else _with_rounding(exact, resolution, len(trace["t"]))
     if error is not None and error > _LARGEST_ERROR:
         doubts.append(f"the log evidence is uncertain by {error:.2g}, so it and the mode masses say little")
-    return Result(
+    result = Result(
         particles=_unravelled(problem.structure, state.population.particles),
         log_weights=_plain_log_weights(state, status) if weighed is None else weighed.log_weights,
         status=status,
         t=float(state.clock.t),
-        num_evaluations=calls + scouting,
+        num_evaluations=calls + opinion.evaluations,
         trace=trace,
         warnings=tuple(doubts),
         provenance=provenance,
@@ -79,6 +88,7 @@ def outcome(
         if exact is None or not isinstance(method, PGPS)
         else Fitted(method, here, steps, state.memory.drawn_inside),
     )
+    return Outcome(result, opinion.missed)
 
 
 class Weighed(NamedTuple):
@@ -124,21 +134,29 @@ def _unravelled(structure: Structure, particles: Float[Array, "n dim"]) -> PyTre
     return jax.vmap(structure.unravel)(particles)
 
 
+class Opinion(NamedTuple):
+    """What a search for maxima of the density and the balance of scores make doubtful, and what it cost."""
+
+    doubts: Sequence[str] = ()
+    evaluations: Evaluations = Evaluations()
+    missed: Maxima | None = None
+
+
 def _second_opinion(
     run: Run, weighed: Weighed | None, method: AbstractMethod, problem: Problem, key: Array, left: float
-) -> tuple[list[str], Evaluations]:
-    """What a search for maxima of the density and the balance of scores make doubtful, and what it cost.
+) -> Opinion:
+    """Look at a run with other eyes.
 
     There is none if the method does not ask for it, or if it might take more evaluations than are left.
     """
     scouting = method.scouting if isinstance(method, PGPS) else None
     if scouting is None or weighed is None or int(run.status) != Status.COMPLETED:
-        return [], Evaluations()
+        return Opinion()
     dim = problem.structure.dim
     if dim > scouting.max_dim or scouting.most_evaluations(dim) > left or not np.isfinite(weighed.log_evidence):
-        return [], Evaluations()
+        return Opinion()
     try:
-        around, evaluations = scouting.look(
+        around, maxima, evaluations = scouting.look(
             problem,
             key,
             np.asarray(run.state.population.particles),
@@ -147,12 +165,13 @@ def _second_opinion(
             float(weighed.log_evidence),
             float(weighed.log_evidence_error),
         )
-        doubts = differences(around) + ([] if around.has_edge else _unrest(run.state, weighed))
+        missing = differences(around)
+        doubts = missing + ([] if around.has_edge else _unrest(run.state, weighed))
     except (Exception, KeyboardInterrupt) as error:
         # Whatever the density does where scouts look, the run is complete, and not to be lost.
         reason = (str(error).strip() or type(error).__name__).splitlines()[-1]
-        return [f"there is no second opinion: the search for maxima ended by an error ({reason})"], Evaluations()
-    return doubts, evaluations
+        return Opinion([f"there is no second opinion: the search for maxima ended by an error ({reason})"])
+    return Opinion(doubts, evaluations, maxima if missing else None)
 
 
 def _unrest(state: State, weighed: Weighed) -> list[str]:

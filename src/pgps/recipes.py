@@ -37,7 +37,8 @@ def exact(
         resample_below: Resample when the effective sample size falls below this share of the particles.
         max_steps: Stop after this many time steps, wherever t is then.
         scouting: How maxima of the density are looked for afterwards, to compare the mass around each with that of the
-            particles; None does not look.
+            particles. If they differ, the run is made again from a law that covers the maxima, unless it says
+            `again=False`. None does not look.
     """
     if path is None:
         kind = paths.CautiousShrinkage if alpha is None and beta is None else paths.LogWeightedShrinkage

@@ -83,6 +83,16 @@ class Result:
         """N."""
         return len(self.log_weights)
 
+    @property
+    def first_run(self) -> str | None:
+        """A sentence on the run before this one, if there was one and it had missed modes."""
+        if (first := self.provenance.get("first_run")) is None:
+            return None
+        return (
+            f"A first run ({first['log_evidence']:.4f} +- {first['log_evidence_error']:.4f}) had missed modes; this "
+            f"one started from a law that covers {self.provenance['covered_maxima']} maxima of the density."
+        )
+
     def summary(self) -> str:
         """A text of a dozen lines: how it went, what it cost, and the marginal moments of the first coordinates."""
         calls = self.num_evaluations
@@ -96,6 +106,7 @@ class Result:
             f"{self.num_particles} particles in {self.provenance['dim']} dimensions, "
             f"{calls.gradients:,} gradient and {calls.values:,} value calls of the log-density",
             f"log evidence: {evidence}",
+            *([] if self.first_run is None else [self.first_run]),
             *self._marginals(),
             *self._modes_table(),
             *[f"doubt: {warning}" for warning in self.warnings],

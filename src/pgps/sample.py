@@ -17,6 +17,7 @@ from jaxtyping import Array, PyTree, Scalar
 
 from pgps import _checks
 from pgps._version import __version__
+from pgps.again import made_again
 from pgps.checkpoint import Checkpoint
 from pgps.density import Problem, shape_of
 from pgps.initial import AbstractLaw, as_law
@@ -169,7 +170,8 @@ def _sample(
         provenance = _provenance(method, own, key, num_particles, seconds)
         if driven.resumed_at:
             provenance["resumed_at"] = driven.resumed_at
-        result = outcome(run, trace, method, own, key, provenance, options)
+        first = outcome(run, trace, method, own, key, provenance, options)
+        result = made_again(first, method, own, key, num_particles, options)
         if driven.failure:
             result = dataclasses.replace(result, warnings=(*result.warnings, driven.failure))
         results.append(result)

@@ -99,10 +99,14 @@ def test_a_density_without_a_maximum_has_none():
         pgps.scouted(lambda x: jnp.sum(x), INITIAL, key=jax.random.key(0), scouting=FEW)
 
 
-def look(particles: np.ndarray, log_evidence: float) -> tuple[Around, Evaluations]:
+def look(particles: np.ndarray, log_evidence: float, error: float = 0.01) -> tuple[Around, Evaluations]:
     n = len(particles)
     problem = Problem.of(wide_and_narrow, INITIAL)
-    return FEW.look(problem, jax.random.key(1), particles, np.zeros(n), np.arange(n), log_evidence, 0.01)
+    around, maxima, evaluations = FEW.look(
+        problem, jax.random.key(1), particles, np.zeros(n), np.arange(n), log_evidence, error
+    )
+    assert len(maxima.centers) == 2
+    return around, evaluations
 
 
 def exact_draws(share_of_narrow: float, n: int = 4000) -> np.ndarray:
@@ -135,17 +139,7 @@ def test_wrong_masses_are_doubted(share: float, log_evidence: float):
 
 
 def test_an_uncertain_evidence_is_no_reason_for_doubt():
-    particles = exact_draws(0.5)
-    n = len(particles)
-    around, _ = FEW.look(
-        Problem.of(wide_and_narrow, INITIAL),
-        jax.random.key(1),
-        particles,
-        np.zeros(n),
-        np.arange(n),
-        -0.3,
-        0.3,
-    )
+    around, _ = look(exact_draws(0.5), -0.3, 0.3)
     assert differences(around) == []
 
 
@@ -188,9 +182,8 @@ def test_a_density_that_fails_where_scouts_look_costs_no_result():
 
 @pytest.mark.filterwarnings("ignore::pgps.PGPSWarning")
 def test_default_run_that_lost_a_mode_says_so():
-    result = pgps.sample(
-        wide_and_narrow, INITIAL, key=jax.random.key(100), num_particles=400, method=pgps.exact(**QUICK)
-    )
+    method = pgps.exact(**QUICK, scouting=Scouting(again=False))
+    result = pgps.sample(wide_and_narrow, INITIAL, key=jax.random.key(100), num_particles=400, method=method)
     assert result.log_evidence is not None
     right = abs(result.log_evidence) < 0.2
     assert right or result.warnings

@@ -98,6 +98,9 @@ class Recorder:
 
     def __call__(self, snapshot: Snapshot) -> None:
         """Take a look."""
+        if self._last is not None and snapshot.num_steps <= self._last.num_steps:
+            # Made again, from another law.
+            self._kept, self._stride = [], 1
         self._last = snapshot
         if snapshot.num_steps % self._stride == 0:
             self._kept.append((snapshot.t, snapshot.num_steps, self._look(snapshot.particles)))

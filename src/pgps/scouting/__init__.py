@@ -1,8 +1,8 @@
 """Scouting: maxima of a density, second opinions on a sample, and a law to start from that covers the maxima."""
 
-from pgps.scouting.law import Scouted, scouted
+from pgps.scouting.law import Scouted, covering, scouted
 from pgps.scouting.maxima import Maxima
 from pgps.scouting.opinion import Around, Scouting, differences
 from pgps.scouting.rest import Rest, at_rest, unrest
 
-__all__ = ["Around", "Maxima", "Rest", "Scouted", "Scouting", "at_rest", "differences", "scouted", "unrest"]
+__all__ = ["Around", "Maxima", "Rest", "Scouted", "Scouting", "at_rest", "covering", "differences", "scouted", "unrest"]

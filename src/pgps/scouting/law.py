@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, PyTree, Scalar
 from pgps import _checks
 from pgps.density import Evaluations, Problem, Structure
 from pgps.initial import AbstractLaw, as_law
-from pgps.scouting.maxima import log_masses
+from pgps.scouting.maxima import Maxima, log_masses
 from pgps.scouting.opinion import Scouting
 
 # Gaussians are made so much wider than the modes, and each has at least this part of an equal share.
@@ -100,6 +100,11 @@ def scouted(
         raise ValueError(
             "logdensity_fn has no maximum that ascents from initial find; start from another law, or from this one"
         )
+    return covering(problem, maxima, share)
+
+
+def covering(problem: Problem, maxima: Maxima, share: float = 0.5) -> Scouted:
+    """The problem's initial law, and Gaussians at these maxima, of which there must be one, with a share of it."""
     masses = log_masses(problem, maxima)
     weights = np.exp(masses - masses.max())
     weights = (1 - _LEAST) * weights / weights.sum() + _LEAST / len(weights)
@@ -109,7 +114,7 @@ def scouted(
     roots = _WIDER * maxima.roots[which].astype(float)
     dtype = problem.structure.dtype
     return Scouted(
-        law,
+        problem.initial,
         problem.structure,
         share,
         jnp.asarray(log_weights, dtype),

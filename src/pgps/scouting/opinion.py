@@ -45,7 +45,7 @@ class Around(NamedTuple):
 
 
 class Scouting(eqx.Module):
-    """Asks for a second opinion after a run. It changes nothing but what is doubted, and is counted as evaluations.
+    """Asks for a second opinion after a run, which is made again if modes are missing; all calls are counted.
 
     Args:
         num_draws: How many draws are looked at for places to start from, half of them from beyond the initial law.
@@ -55,6 +55,7 @@ class Scouting(eqx.Module):
         most: How many maxima are looked at.
         num_integrated: Values per maximum, for its integral.
         max_dim: Beyond this dimension no opinion is asked for, since its matrices would cost more than the run.
+        again: Whether a run that proves to have missed modes is made again, from a law that covers the maxima.
     """
 
     num_draws: int = eqx.field(static=True, default=2000)
@@ -64,6 +65,7 @@ class Scouting(eqx.Module):
     most: int = eqx.field(static=True, default=32)
     num_integrated: int = eqx.field(static=True, default=400)
     max_dim: int = eqx.field(static=True, default=60)
+    again: bool = eqx.field(static=True, default=True)
 
     def __check_init__(self):
         for name in ("num_draws", "num_starts", "num_steps", "most", "num_integrated", "max_dim"):
@@ -89,7 +91,7 @@ class Scouting(eqx.Module):
         families: np.ndarray,
         log_evidence: float,
         log_evidence_error: float,
-    ) -> tuple[Around, Evaluations]:
+    ) -> tuple[Around, Maxima, Evaluations]:
         """Compare the masses around maxima.
 
         Args:
@@ -116,7 +118,7 @@ class Scouting(eqx.Module):
                 rows.append((maxima.centers[k], np.mean(shares), error, sampled.mean, sampled.mean_error))
         evaluations = Evaluations(maxima.num_values + len(maxima.centers) * self.num_integrated, maxima.num_gradients)
         columns = [np.asarray(column) for column in zip(*rows, strict=True)] if rows else [np.zeros(0)] * 5
-        return Around(*columns, has_edge=maxima.has_edge), evaluations
+        return Around(*columns, has_edge=maxima.has_edge), maxima, evaluations
 
 
 def differences(around: Around) -> list[str]:
