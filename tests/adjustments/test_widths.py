@@ -11,7 +11,14 @@ from scipy import stats
 from helpers import as_arrays, local_widths, normal_array
 from pgps import targets
 from pgps.adjustments import HMC, Adjustment
-from pgps.adjustments.widths import distance_covered, places_covered, uniform_widths, width_spread
+from pgps.adjustments.widths import (
+    distance_covered,
+    places_covered,
+    uniform_widths,
+    width_functions,
+    width_ratio,
+    width_spread,
+)
 from pgps.benchmarks import gauntlet_cases
 from pgps.density import Population
 
@@ -74,6 +81,24 @@ def test_a_gaussian_is_equally_wide_everywhere():
     np.testing.assert_array_equal(widths.base, jax.jit(uniform_widths)(population).base)
     # Nothing stands between particles, however they move.
     assert places_covered(population, population, widths) == np.inf
+
+
+def test_a_funnel_is_noticed_while_it_forms():
+    """From place to place its widths differ by a factor of 2.2; half of the default number of particles tell."""
+    begun = targets.Funnel(10, 0.4)
+    for seed in range(5):
+        x = begun.sample(jax.random.key(seed), 500)
+        widths = jax.jit(local_widths)(evaluated(begun, x))
+        assert 1.5 < float(width_ratio(evaluated(begun, x), widths)) < 4
+
+
+@pytest.mark.parametrize("dim", [2, 10])
+def test_chance_makes_no_funnel(dim: int):
+    def slopes(key: Array) -> Array:
+        x = jax.random.normal(key, (500, dim)) * jnp.arange(1.0, dim + 1)
+        return width_functions(evaluated(None, x)).slopes
+
+    assert not np.any(jax.jit(lambda keys: jax.lax.map(slopes, keys))(jax.random.split(KEY, 100)))
 
 
 def test_a_ring_is_equally_wide_everywhere():

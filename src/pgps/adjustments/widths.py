@@ -33,9 +33,10 @@ RANK = 2
 """Functions z, at the most."""
 # Rounds of partial least squares that find one.
 _ROUNDS = 6
-# A function is used if it explains this share of the variance of ln score^2; by chance it would explain up to 4 / N.
-_LEAST_SHARE = 0.05
-_CHANCE = 12.0
+# A function is used if it explains this share of the variance of ln score^2, and twice what it would by chance, 4 / N.
+# A higher bar is passed too late: where a neck begins to form while moves know nothing of it, no particle goes there.
+_LEAST_SHARE = 0.015
+_CHANCE = 8.0
 # A coordinate's width varies if its slope is this share of the steepest, and the others decide about it alone if they
 # have this share of the function's squared parts, each at least this share of the largest part.
 _LEAST_SLOPE = 0.4
