@@ -13,6 +13,7 @@ import pgps
 from pgps import adjustments, again, fields, targets
 from pgps.reporting.recording import Recorder
 from pgps.reporting.verdict import reasons
+from pgps.run import Snapshot
 from pgps.scouting import Scouting
 
 # Half of the mass lies where the initial law never is.
@@ -64,10 +65,9 @@ def test_both_runs_are_counted_and_told(alone: pgps.Result, repeated: pgps.Resul
     assert first["log_evidence"] == alone.log_evidence
     assert first["warnings"] == list(alone.warnings)
     assert repeated.provenance["covered_maxima"] == 2
-    assert "had missed modes; this one started from a law that covers 2 maxima" in repeated.summary()
-    assert "missed modes" not in alone.summary()
-    assert reasons(repeated)[0] == repeated.first_run
-    assert alone.first_run is None
+    assert "wrong masses; this one started from a law that covers 2 maxima" in repeated.summary()
+    assert alone.second_start is None
+    assert repeated.second_start in reasons(repeated)
     repeated.save(tmp_path / "kept")
     assert pgps.load(tmp_path / "kept").summary() == repeated.summary()
 
@@ -81,9 +81,26 @@ def test_fresh_particles_start_from_the_law_of_the_second_run(repeated: pgps.Res
 
 
 def test_several_runs_at_once_are_made_again_like_single_ones(repeated: pgps.Result):
-    [result] = pgps.sample_many(HIDDEN, INITIAL, keys=[KEY], num_particles=400, method=method())
+    keys = [jax.random.key(4), KEY]
+    other, result = pgps.sample_many(HIDDEN, INITIAL, keys=keys, num_particles=400, method=method())
+    assert other.second_start is not None
     assert result.log_evidence == repeated.log_evidence
     np.testing.assert_array_equal(result.particles, repeated.particles)
+
+
+def test_an_interrupted_second_run_is_the_last_one(monkeypatch: pytest.MonkeyPatch):
+    begun = []
+
+    def interrupt(*_: Any) -> None:
+        begun.append(1)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(again, "drive", interrupt)
+    with pytest.warns(pgps.PGPSWarning, match="modes are missing"):
+        results = pgps.sample_many(HIDDEN, INITIAL, keys=[KEY] * 3, num_particles=400, method=method())
+    assert begun == [1]
+    assert results[0].warnings[-1] == f"{MESSAGE}, was interrupted"
+    assert results[1].warnings == results[0].warnings[:-1]
 
 
 @pytest.mark.parametrize("more", [0, 1000])
@@ -101,25 +118,36 @@ def test_limits_hold_for_both_runs_together(alone: pgps.Result, more: int):
         assert result.warnings[-1] == f"{MESSAGE}, was cut short (evaluation_limit)"
 
 
-@pytest.mark.parametrize("error", [RuntimeError("out of memory"), KeyboardInterrupt()])
-def test_a_second_run_that_fails_costs_nothing(
-    alone: pgps.Result, error: BaseException, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_second_run_that_fails_costs_nothing(alone: pgps.Result, monkeypatch: pytest.MonkeyPatch):
     def fail(*_: Any) -> None:
-        raise error
+        raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: out of memory")
 
     monkeypatch.setattr(again, "drive", fail)
-    with pytest.warns(pgps.PGPSWarning, match=f"{MESSAGE}, ended by an error"):
+    with pytest.warns(pgps.PGPSWarning, match=f"{MESSAGE}, ended by an error .RESOURCE_EXHAUSTED: out of memory"):
         result = run()
     assert result.log_evidence == alone.log_evidence
     np.testing.assert_array_equal(result.particles, alone.particles)
 
 
+def test_a_callbacks_own_error_passes_through():
+    seen = []
+
+    def complain(snapshot: Snapshot) -> None:
+        seen.append(snapshot.num_steps)
+        if seen.count(0) == 2:
+            raise LookupError("mine")
+
+    with pytest.raises(LookupError, match="mine"):
+        run(callback=complain)
+
+
 def test_a_checkpoint_of_the_first_run_leads_to_the_same_second_one(repeated: pgps.Result, tmp_path: Path):
     checkpoint = pgps.Checkpoint(tmp_path / "run.checkpoint")
-    for _ in range(2):
-        result = run(checkpoint=checkpoint)
-        np.testing.assert_array_equal(result.particles, repeated.particles)
+    np.testing.assert_array_equal(run(checkpoint=checkpoint).particles, repeated.particles)
+    assert (tmp_path / "run.checkpoint.again").is_file()
+    result = run(checkpoint=checkpoint)
+    np.testing.assert_array_equal(result.particles, repeated.particles)
+    assert result.provenance["resumed_at"] == [1.0]
 
 
 def test_frames_are_those_of_the_second_run(repeated: pgps.Result):
@@ -130,6 +158,16 @@ def test_frames_are_those_of_the_second_run(repeated: pgps.Result):
     assert np.all(np.diff(recording.step) > 0)
     assert recording.step[-1] == len(repeated.trace["t"])
     assert np.max(recording.positions[0]) > 20
+
+
+def test_frames_are_those_of_the_first_run_if_the_second_is_cut_short(alone: pgps.Result):
+    recorder = Recorder()
+    with pytest.warns(pgps.PGPSWarning, match="was cut short"):
+        result = run(callback=recorder, max_evaluations=alone.num_evaluations.total + 1000)
+    recording = recorder.recording()
+    assert recording is not None
+    assert recording.t[-1] == result.t == 1
+    assert recording.step[-1] == len(alone.trace["t"])
 
 
 def test_nothing_is_made_again_that_missed_nothing():

@@ -5,61 +5,85 @@ The weights of the second run are exact like those of the first, and its law doe
 
 import dataclasses
 import time
+from pathlib import Path
+from typing import Any
 
 import jax
+import numpy as np
 from jaxtyping import Array
 
-from pgps.density import Problem
+from pgps.checkpoint import Checkpoint
+from pgps.density import Evaluations, Problem
 from pgps.methods.base import AbstractMethod
 from pgps.methods.pgps import PGPS
-from pgps.outcome import Outcome, outcome
+from pgps.outcome import Outcome, outcome, reason
 from pgps.result import Result, Status
 from pgps.run import Options, drive
 from pgps.scouting import covering
 
 # Folded into a run's key for the one after it, far from the numbers of its steps.
 _AGAIN = 2**30 + 1
+_SECOND = "a second run, from a law that covers the maxima,"
 
 
 def made_again(
     first: Outcome, method: AbstractMethod, problem: Problem, key: Array, num_particles: int, options: Options
-) -> Result:
-    """The result of the run that a first one calls for: of a second run, or of the first if that is all there is."""
+) -> tuple[Result, bool]:
+    """The result of the run that a first one calls for: of a second run, or of the first if that is all there is.
+
+    Also returned: whether the user has interrupted it.
+    """
     start, result = time.perf_counter(), first.result
     left = None if options.max_evaluations is None else options.max_evaluations - result.num_evaluations.total
-    if not _is_asked_for(first, method) or start >= options.deadline or (left is not None and left <= 0):
-        return result
+    if not _is_asked_for(first, method, options) or start >= options.deadline or (left is not None and left <= 0):
+        return result, False
     assert first.missed is not None
-    # A checkpoint is that of the first run, after which this one is made again.
-    options, key = options._replace(max_evaluations=left, checkpoint=None), jax.random.fold_in(key, _AGAIN)
+    checkpoint = None if options.checkpoint is None else _beside(options.checkpoint)
+    options = options._replace(max_evaluations=left, checkpoint=checkpoint, at_once=1)
+    key = jax.random.fold_in(key, _AGAIN)
     try:
         law = covering(problem, first.missed)
         problem = Problem.of(problem.logdensity_fn, law, problem.spread)
-        [(run, trace)] = drive([method], [problem], key[None], num_particles, options).runs
-        again = outcome(run, trace, method, problem, key, dict(result.provenance), options).result
-    except (Exception, KeyboardInterrupt) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[-1]
-        return _doubted(result, f"a second run, from a law that covers the maxima, ended by an error ({reason})")
-    num_evaluations = result.num_evaluations + again.num_evaluations
+        driven = drive([method], [problem], key[None], num_particles, options)
+    except KeyboardInterrupt:
+        return _doubted(result, f"{_SECOND} was interrupted"), True
+    except (jax.errors.JaxRuntimeError, np.linalg.LinAlgError) as error:
+        # Whatever the density does where this law leads, the first run is complete, and not to be lost.
+        return _doubted(result, f"{_SECOND} ended by an error ({reason(error)})"), False
+    [(run, trace)] = driven.runs
+    again = outcome(run, trace, method, problem, key, dict(result.provenance), options).result
+    seconds = result.provenance["seconds"] + driven.earlier_seconds + time.perf_counter() - start
+    told: dict[str, Any] = {"seconds": seconds}
+    if driven.resumed_at:
+        told["resumed_at"] = driven.resumed_at
+    # The law's masses take a call at each maximum.
+    calls = result.num_evaluations + again.num_evaluations + Evaluations(values=len(law.maxima))
     if again.status != Status.COMPLETED:
-        cut = f"a second run, from a law that covers the maxima, was cut short ({again.status.name.lower()})"
-        return _doubted(dataclasses.replace(result, num_evaluations=num_evaluations), cut)
-    told = {
-        "seconds": result.provenance["seconds"] + time.perf_counter() - start,
-        "first_run": {
-            "log_evidence": result.log_evidence,
-            "log_evidence_error": result.log_evidence_error,
-            "num_steps": len(result.trace["t"]),
-            "warnings": list(result.warnings),
-        },
-        "covered_maxima": len(law.maxima),
+        first_of_two = dataclasses.replace(result, num_evaluations=calls, provenance=result.provenance | told)
+        cut = f"{_SECOND} was cut short ({again.status.name.lower()})"
+        return _doubted(first_of_two, cut), again.status == Status.INTERRUPTED
+    told["covered_maxima"] = len(law.maxima)
+    told["first_run"] = {
+        "log_evidence": result.log_evidence,
+        "log_evidence_error": result.log_evidence_error,
+        "num_steps": len(result.trace["t"]),
+        "warnings": list(result.warnings),
     }
-    return dataclasses.replace(again, num_evaluations=num_evaluations, provenance=result.provenance | told)
+    again = dataclasses.replace(again, num_evaluations=calls, provenance=result.provenance | told)
+    return again if driven.failure is None else _doubted(again, driven.failure), False
 
 
-def _is_asked_for(first: Outcome, method: AbstractMethod) -> bool:
+def _is_asked_for(first: Outcome, method: AbstractMethod, options: Options) -> bool:
+    """With several processes nothing is: each has a clock and an opinion of its own, and they would part company."""
     scouting = method.scouting if isinstance(method, PGPS) else None
-    return first.missed is not None and scouting is not None and scouting.again
+    wanted = first.missed is not None and scouting is not None and scouting.again
+    return wanted and options.spread.num_processes == 1
+
+
+def _beside(checkpoint: Checkpoint) -> Checkpoint:
+    """A file of its own for the second run, next to that of the first."""
+    path = Path(checkpoint.path)
+    return dataclasses.replace(checkpoint, path=path.with_name(path.name + ".again"))
 
 
 def _doubted(result: Result, doubt: str) -> Result:

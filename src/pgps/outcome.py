@@ -91,6 +91,11 @@ def outcome(
     return Outcome(result, opinion.missed)
 
 
+def reason(error: BaseException) -> str:
+    """The last line of an error, where JAX tells what a host function said."""
+    return (str(error).strip() or type(error).__name__).splitlines()[-1]
+
+
 class Weighed(NamedTuple):
     """What weights say, computed at once."""
 
@@ -169,8 +174,7 @@ def _second_opinion(
         doubts = missing + ([] if around.has_edge else _unrest(run.state, weighed))
     except (Exception, KeyboardInterrupt) as error:
         # Whatever the density does where scouts look, the run is complete, and not to be lost.
-        reason = (str(error).strip() or type(error).__name__).splitlines()[-1]
-        return Opinion([f"there is no second opinion: the search for maxima ended by an error ({reason})"])
+        return Opinion([f"there is no second opinion: the search for maxima ended by an error ({reason(error)})"])
     return Opinion(doubts, evaluations, maxima if missing else None)
 
 

@@ -84,13 +84,13 @@ class Result:
         return len(self.log_weights)
 
     @property
-    def first_run(self) -> str | None:
-        """A sentence on the run before this one, if there was one and it had missed modes."""
+    def second_start(self) -> str | None:
+        """Why this is a second run, if it is: what the first one had come to."""
         if (first := self.provenance.get("first_run")) is None:
             return None
         return (
-            f"A first run ({first['log_evidence']:.4f} +- {first['log_evidence_error']:.4f}) had missed modes; this "
-            f"one started from a law that covers {self.provenance['covered_maxima']} maxima of the density."
+            f"A first run ({first['log_evidence']:.4f} +- {first['log_evidence_error']:.4f}) had missed modes, or had "
+            f"wrong masses; this one started from a law that covers {self.provenance['covered_maxima']} maxima."
         )
 
     def summary(self) -> str:
@@ -106,7 +106,7 @@ class Result:
             f"{self.num_particles} particles in {self.provenance['dim']} dimensions, "
             f"{calls.gradients:,} gradient and {calls.values:,} value calls of the log-density",
             f"log evidence: {evidence}",
-            *([] if self.first_run is None else [self.first_run]),
+            *([] if self.second_start is None else [self.second_start]),
             *self._marginals(),
             *self._modes_table(),
             *[f"doubt: {warning}" for warning in self.warnings],

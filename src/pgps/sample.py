@@ -59,11 +59,13 @@ def sample(
         num_particles: How many particles.
         method: The sampler; `pgps.exact()` if none is given.
         progress: Whether to show a progress bar; None shows it on a terminal.
-        callback: Called with a `Snapshot` at the start, or where the run is resumed, and after every step.
+        callback: Called with a `Snapshot` at the start, or where the run is resumed, and after every step; so, too, in
+            a second run, if modes were missing.
         observe: Measures something on the particles after every step, for the trace: takes all particles (the pytree
             with a leading axis) and returns a dict of scalars. It is compiled, and so costs far less than a callback.
         checkpoint: Where to keep the run on disk, as in `pgps.Checkpoint("run.checkpoint")`. If the file is there, the
-            run goes on from it, to the same bits as if it had never stopped.
+            run goes on from it, to the same bits as if it had never stopped. A second run, if modes were missing, has a
+            file of its own next to it, `run.checkpoint.again`.
         max_evaluations: Stop after the step by which the log-density, with or without its gradient, was called so
             often, summed over particles.
         max_seconds: Stop after the chunk of steps by which this call, compilation included, has taken so long. One
@@ -99,7 +101,7 @@ def sample_many(
     """Sample several times in one compiled program: with other keys, and with other densities or settings.
 
     Each result is that which `pgps.sample` gives for its key, density and method; the seconds in its provenance are
-    those of all, divided by their number.
+    those of all, divided by their number. Runs that are made again, since modes were missing, are so one by one.
 
     Args:
         logdensity_fn: One log-density for all keys, or one per key. In a list each must be an
@@ -164,14 +166,16 @@ def _sample(
     problems = [dataclasses.replace(problem, logdensity_fn=function) for function in functions]
     driven = drive(methods, problems, jnp.stack(keys), num_particles, options)
     seconds = driven.earlier_seconds + (time.perf_counter() - start) / len(keys)
-    results = []
+    results, interrupted = [], False
     for i, ((run, trace), key) in enumerate(zip(driven.runs, keys, strict=True)):
         method, own = methods[i % len(methods)], problems[i % len(problems)]
         provenance = _provenance(method, own, key, num_particles, seconds)
         if driven.resumed_at:
             provenance["resumed_at"] = driven.resumed_at
         first = outcome(run, trace, method, own, key, provenance, options)
-        result = made_again(first, method, own, key, num_particles, options)
+        result = first.result
+        if not interrupted:
+            result, interrupted = made_again(first, method, own, key, num_particles, options)
         if driven.failure:
             result = dataclasses.replace(result, warnings=(*result.warnings, driven.failure))
         results.append(result)

@@ -94,12 +94,14 @@ class Recorder:
         self._stride = 1
         self._kept: list[tuple[float, int, np.ndarray]] = []
         self._last: Snapshot | None = None
+        self._first: Recording | None = None
         self._coordinates = np.arange(0)
 
     def __call__(self, snapshot: Snapshot) -> None:
         """Take a look."""
         if self._last is not None and snapshot.num_steps <= self._last.num_steps:
-            # Made again, from another law.
+            # Made again, from another law; if that run is cut short, it is the first one that counts.
+            self._first = self.recording()
             self._kept, self._stride = [], 1
         self._last = snapshot
         if snapshot.num_steps % self._stride == 0:
@@ -113,6 +115,8 @@ class Recorder:
         if self._last is None:
             return None
         moments, last = list(self._kept), self._last
+        if self._first is not None and last.t < 1:
+            return self._first
         if moments[-1][1] != last.num_steps:
             moments.append((last.t, last.num_steps, self._look(last.particles)))
         chosen = np.unique(np.linspace(0, len(moments) - 1, min(len(moments), self._num_frames)).round().astype(int))

@@ -22,14 +22,13 @@ def judge(result: Result) -> Verdict:
 
 def reasons(result: Result) -> list[str]:
     """The verdict's reasons: what there is to doubt, or what was checked."""
-    before = [] if result.first_run is None else [result.first_run]
     if result.warnings or result.status != Status.COMPLETED:
-        return [*before, *result.warnings]
+        return list(result.warnings)
     unseen = "A mode that no particle ever came near leaves no trace: no check can see it."
     if result.ess is None or result.log_evidence_error is None:
         return ["No warning was raised.", unseen]
     found = [
-        *before,
+        *([] if result.second_start is None else [result.second_start]),
         f"The effective sample size is {result.ess:.0f} of {result.num_particles:,} particles.",
         f"The log evidence is known to {result.log_evidence_error:.2g} (doubtful above 0.5).",
     ]

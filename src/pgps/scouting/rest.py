@@ -31,8 +31,6 @@ _REACH = 16.0
 _RIDGE = 1e-5
 # So many particles on each side are enough.
 _MOST = 500
-# Scores beyond this, in units of the particles, need double precision.
-_LARGEST_SCORE = 1e6
 # What is doubted: ratios above this, by so many standard errors.
 _LARGEST_RATIO = 0.2
 _STANDARD_ERRORS = 5.0
@@ -76,8 +74,7 @@ def at_rest(
     used = scale > 0
     u, s = (x - center)[:, used] / scale[used], (s * scale)[:, used]
     # Single precision will do: the ridge is far above its rounding. It takes half of the time.
-    dtype = np.float32 if np.max(np.abs(s), initial=0.0) < _LARGEST_SCORE else np.float64
-    u, s, half = u.astype(dtype), s.astype(dtype), len(x) // 2
+    u, s, half = u.astype(np.float32), s.astype(np.float32), len(x) // 2
     one, other = (Side(u[i], s[i], log_weights[i], families[i]) for i in (slice(half), slice(half, None)))
     between = _stein_kernel(one, other)
     found = _look(one, other, between.T), _look(other, one, between)
