@@ -3,6 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import equinox as eqx
@@ -24,6 +25,9 @@ def describe(value: Any) -> Any:
         return {str(key): describe(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [describe(item) for item in value]
+    if isinstance(value, partial):
+        # Its own text holds an address, which is another one in every process.
+        return {"function": describe(value.func), "arguments": describe(value.args), **describe(value.keywords)}
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
