@@ -18,6 +18,7 @@ from helpers import counting
 from pgps.density import Evaluations, Problem
 from pgps.edges import has_edge, start_inside
 from pgps.methods.pgps import Memory
+from pgps.scouting import Scouting
 from pgps.weights import Weights
 
 KEY = jax.random.key(0)
@@ -192,9 +193,16 @@ def test_a_path_that_moves_the_edge_is_doubted(name: str):
     assert not result.fitted.drawn_inside
 
 
-def test_a_target_that_reaches_beyond_the_law_is_doubted():
-    result = sampled(gaussian, pgps.Uniform(-1.0, 1.0, shape=(2,)))
-    assert any("ended where the initial law has no density" in warning for warning in result.warnings)
+def test_a_target_that_reaches_beyond_the_law_is_doubted_and_made_again():
+    law = pgps.Uniform(-1.0, 1.0, shape=(2,))
+    first = sampled(gaussian, law, method=pgps.exact(scouting=Scouting(again=False)))
+    assert any("ended where the initial law has no density" in warning for warning in first.warnings)
+    result = sampled(gaussian, law)
+    assert result.warnings == ()
+    assert "covers 1 maximum." in str(result.second_start)
+    assert result.log_evidence is not None
+    assert result.log_evidence_error is not None
+    assert abs(result.log_evidence) < 4 * result.log_evidence_error < 0.1
 
 
 def test_without_weights_nobody_looks_for_edges():

@@ -88,9 +88,11 @@ class Result:
         """Why this is a second run, if it is: what the first one had come to."""
         if (first := self.provenance.get("first_run")) is None:
             return None
+        covered = self.provenance["covered_maxima"]
+        maxima = "1 maximum" if covered == 1 else f"{covered} maxima"
         return (
             f"A first run ({first['log_evidence']:.4f} +- {first['log_evidence_error']:.4f}) had missed modes, or had "
-            f"wrong masses; this one started from a law that covers {self.provenance['covered_maxima']} maxima."
+            f"wrong masses; this one started from a law that covers {maxima}."
         )
 
     def summary(self) -> str:
