@@ -15,8 +15,7 @@ from jaxtyping import Array
 from pgps.checkpoint import Checkpoint
 from pgps.density import Evaluations, Problem
 from pgps.methods.base import AbstractMethod
-from pgps.methods.pgps import PGPS
-from pgps.outcome import Outcome, outcome, reason
+from pgps.outcome import Outcome, doubted, outcome, reason
 from pgps.result import Result, Status
 from pgps.run import Options, drive
 from pgps.scouting import covering
@@ -35,9 +34,10 @@ def made_again(
     """
     start, result = time.perf_counter(), first.result
     left = None if options.max_evaluations is None else options.max_evaluations - result.num_evaluations.total
-    if not _is_asked_for(first, method, options) or start >= options.deadline or (left is not None and left <= 0):
+    late = start >= options.deadline or (left is not None and left <= 0)
+    # Processes have a clock and an opinion each, and would part company.
+    if first.missed is None or late or options.spread.num_processes > 1:
         return result, False
-    assert first.missed is not None
     checkpoint = None if options.checkpoint is None else _beside(options.checkpoint)
     options = options._replace(max_evaluations=left, checkpoint=checkpoint, at_once=1)
     key = jax.random.fold_in(key, _AGAIN)
@@ -46,10 +46,10 @@ def made_again(
         problem = Problem.of(problem.logdensity_fn, law, problem.spread)
         driven = drive([method], [problem], key[None], num_particles, options)
     except KeyboardInterrupt:
-        return _doubted(result, f"{_SECOND} was interrupted"), True
+        return doubted(result, f"{_SECOND} was interrupted"), True
     except (jax.errors.JaxRuntimeError, np.linalg.LinAlgError) as error:
         # Whatever the density does where this law leads, the first run is complete, and not to be lost.
-        return _doubted(result, f"{_SECOND} ended by an error ({reason(error)})"), False
+        return doubted(result, f"{_SECOND} ended by an error ({reason(error)})"), False
     [(run, trace)] = driven.runs
     again = outcome(run, trace, method, problem, key, dict(result.provenance), options).result
     seconds = result.provenance["seconds"] + driven.earlier_seconds + time.perf_counter() - start
@@ -61,30 +61,23 @@ def made_again(
     if again.status != Status.COMPLETED:
         first_of_two = dataclasses.replace(result, num_evaluations=calls, provenance=result.provenance | told)
         cut = f"{_SECOND} was cut short ({again.status.name.lower()})"
-        return _doubted(first_of_two, cut), again.status == Status.INTERRUPTED
-    told["covered_maxima"] = len(law.maxima)
-    told["first_run"] = {
+        return doubted(first_of_two, cut), again.status == Status.INTERRUPTED
+    told |= {"covered_maxima": len(law.maxima), "first_run": _in_short(result)}
+    again = dataclasses.replace(again, num_evaluations=calls, provenance=result.provenance | told)
+    return again if driven.failure is None else doubted(again, driven.failure), False
+
+
+def _in_short(result: Result) -> dict[str, Any]:
+    """What is told of a first run."""
+    return {
         "log_evidence": result.log_evidence,
         "log_evidence_error": result.log_evidence_error,
         "num_steps": len(result.trace["t"]),
         "warnings": list(result.warnings),
     }
-    again = dataclasses.replace(again, num_evaluations=calls, provenance=result.provenance | told)
-    return again if driven.failure is None else _doubted(again, driven.failure), False
-
-
-def _is_asked_for(first: Outcome, method: AbstractMethod, options: Options) -> bool:
-    """With several processes nothing is: each has a clock and an opinion of its own, and they would part company."""
-    scouting = method.scouting if isinstance(method, PGPS) else None
-    wanted = first.missed is not None and scouting is not None and scouting.again
-    return wanted and options.spread.num_processes == 1
 
 
 def _beside(checkpoint: Checkpoint) -> Checkpoint:
     """A file of its own for the second run, next to that of the first."""
     path = Path(checkpoint.path)
     return dataclasses.replace(checkpoint, path=path.with_name(path.name + ".again"))
-
-
-def _doubted(result: Result, doubt: str) -> Result:
-    return dataclasses.replace(result, warnings=(*result.warnings, doubt))

@@ -38,7 +38,7 @@ class Outcome(NamedTuple):
 
     result: Result
     missed: Maxima | None
-    """Maxima of the density, if the particles have a wrong mass around some of them."""
+    """Maxima of the density to start again from, if the particles have a wrong mass around some of them."""
 
 
 def outcome(
@@ -89,6 +89,11 @@ def outcome(
         else Fitted(method, here, steps, state.memory.drawn_inside),
     )
     return Outcome(result, opinion.missed)
+
+
+def doubted(result: Result, doubt: str) -> Result:
+    """The same with one more thing to doubt."""
+    return dataclasses.replace(result, warnings=(*result.warnings, doubt))
 
 
 def reason(error: BaseException) -> str:
@@ -175,7 +180,7 @@ def _second_opinion(
     except (Exception, KeyboardInterrupt) as error:
         # Whatever the density does where scouts look, the run is complete, and not to be lost.
         return Opinion([f"there is no second opinion: the search for maxima ended by an error ({reason(error)})"])
-    return Opinion(doubts, evaluations, maxima if missing else None)
+    return Opinion(doubts, evaluations, maxima if missing and scouting.again else None)
 
 
 def _unrest(state: State, weighed: Weighed) -> list[str]:

@@ -23,7 +23,7 @@ from pgps.density import Problem, shape_of
 from pgps.initial import AbstractLaw, as_law
 from pgps.lanes import alike
 from pgps.methods.base import AbstractMethod
-from pgps.outcome import outcome
+from pgps.outcome import doubted, outcome
 from pgps.programs import make_room
 from pgps.recipes import exact
 from pgps.result import PGPSWarning, Result, Status
@@ -177,7 +177,7 @@ def _sample(
         if not interrupted:
             result, interrupted = made_again(first, method, own, key, num_particles, options)
         if driven.failure:
-            result = dataclasses.replace(result, warnings=(*result.warnings, driven.failure))
+            result = doubted(result, driven.failure)
         results.append(result)
     return results
 
