@@ -139,13 +139,55 @@ def test_selection_takes_the_family_that_fits():
     assert not np.any(params.params[int(params.choice)].coefficients)
 
 
+def waits(populations: list[Population]) -> tuple[list[int], list[int], list[float]]:
+    """After a fit to each of the populations in turn: fits until the next contest, the choice, and R^2."""
+    trainer = as_arrays(LeastSquares())
+    params = FAMILIES.init(KEY, 2, populations[0].particles.dtype)
+    memory, fit_next = trainer.init(params), eqx.filter_jit(trainer.fit)
+    wait, choice, r2 = [], [], []
+    for population in populations:
+        params, memory, training = fit_next(KEY, jnp.asarray(T), population, FAMILIES, params, memory)
+        assert memory is not None
+        wait.append(int(memory.wait))
+        choice.append(int(params.choice))
+        r2.append(float(training.r2))
+    return wait, choice, r2
+
+
+@pytest.mark.usefixtures("x64")
+def test_families_that_win_again_are_challenged_less_often():
+    wait, choice, r2 = waits(22 * [bimodal()])
+    assert wait == [0, 1, 0, 3, 2, 1, 0, *2 * [7, 6, 5, 4, 3, 2, 1, 0]][:22]
+    assert set(choice) == {1}
+    assert min(r2) > 0.9
+
+
+@pytest.mark.usefixtures("x64")
+def test_a_family_that_fits_worse_is_challenged_at_once():
+    wait, choice, r2 = waits([*8 * [correlated()], *2 * [bimodal()]])
+    assert wait[7] > 0
+    assert wait[8] == 0
+    assert r2[8] < r2[7]
+    assert choice[7:] == [0, 0, 1]
+
+
+@pytest.mark.usefixtures("x64")
+def test_families_are_not_fitted_again_and_again_where_none_helps():
+    wait, _, r2 = waits([*7 * [noise(NUM, 3)], *8 * [bimodal()]])
+    assert wait[:7] == [1, 0, 3, 2, 1, 0, 7]
+    assert max(r2[:7]) == 0
+    # At most seven steps later they are.
+    assert r2[-1] > 0.9
+
+
 @over("field", LINEAR_FIELDS | {"selection": FAMILIES})
 @pytest.mark.usefixtures("x64")
 def test_every_linear_field_keeps_structures_and_dtypes(field: AbstractField):
     def run(population: Population) -> tuple[PyTree, PyTree, Training]:
         params = field.init(KEY, 2, population.particles.dtype)
-        fitted, _, training = LeastSquares().fit(KEY, jnp.asarray(T), population, field, params, None)
-        return params, fitted, training
+        memory = LeastSquares().init(params)
+        fitted, after, training = LeastSquares().fit(KEY, jnp.asarray(T), population, field, params, memory)
+        return (params, memory), (fitted, after), training
 
     before, after, training = eqx.filter_eval_shape(run, noise(16, 0))
     shapes = lambda tree: jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), tree)  # noqa: E731

@@ -124,24 +124,20 @@ class WeightedLeap(eqx.Module):
     params: PyTree
     problem: Problem
 
-    def take(
+    def move(
         self, state: State, flow: Flow, rates: Float[Array, " n"], dt: Scalar, longest: Scalar, reach: Scalar
     ) -> Leap:
-        """Take a step of dt, or of the `longest` that is trusted, or a shorter one if it proves too long."""
+        """Move by dt, or by the `longest` that is trusted, or less if it proves too long; a field of 0 is not tried."""
         t, before = state.clock.t, state.population
-
-        def move(dt: Scalar) -> Leap:
-            dt = jnp.minimum(jnp.minimum(dt, _LARGEST_STRETCH / self._largest_stretch(t, before.particles)), longest)
-            # As if a step of twice the length had been tried: over half of it the field changes half as much.
-            nothing, begun = jnp.zeros_like(rates), (jnp.asarray(0), jnp.asarray(True))
-            untried = Leap(state.clock, 2 * dt, 2 * dt, before, nothing, *begun, 2 * reach - 1)
-            return jax.lax.while_loop(
-                lambda tried: tried.wasteful & (tried.num_tries <= _MOST_HALVINGS),
-                lambda tried: self._try(state, flow, rates, tried),
-                untried,
-            )
-
-        return jax.lax.cond(jnp.any(flow.velocity != 0), move, lambda dt: self.stand_still(state, dt, reach), dt)
+        dt = jnp.minimum(jnp.minimum(dt, _LARGEST_STRETCH / self._largest_stretch(t, before.particles)), longest)
+        # As if a step of twice the length had been tried: over half of it the field changes half as much.
+        nothing, begun = jnp.zeros_like(rates), (jnp.asarray(0), jnp.any(flow.velocity != 0))
+        untried = Leap(state.clock, 2 * dt, 2 * dt, before, nothing, *begun, 2 * reach - 1)
+        return jax.lax.while_loop(
+            lambda tried: tried.wasteful & (tried.num_tries <= _MOST_HALVINGS),
+            lambda tried: self._try(state, flow, rates, tried),
+            untried,
+        )
 
     def _try(self, state: State, flow: Flow, rates: Float[Array, " n"], last: Leap) -> Leap:
         """Half of the last step; it is wasteful if far fewer particles stay effective than the residual promised."""

@@ -269,14 +269,14 @@ class PGPS(AbstractMethod):
             return rates, jnp.min(jnp.where(weights.log_evidences > -jnp.inf, dts, 1.0))
 
         ways = WeightedLeap(path, self.field, params, problem)
-        leap = ways.take(state, flow, *time_step(flow), memory.longest, memory.reach)
+        leap = ways.move(state, flow, *time_step(flow), memory.longest, memory.reach)
+        torn = is_torn(state.population, leap)
 
         def without_field() -> Leap:
             still = ways.stand_still(state, time_step(jax.tree.map(jnp.zeros_like, flow))[1], memory.reach)
             return still._replace(num_tries=leap.num_tries + still.num_tries)
 
-        torn = is_torn(state.population, leap)
-        return jax.lax.cond(torn, without_field, lambda: leap), memory.has_edge | torn
+        return jax.lax.cond(torn | (leap.num_tries == 0), without_field, lambda: leap), memory.has_edge | torn
 
     def _estimation_key(self, key: Array) -> Array | None:
         """The key that estimates a stochastic target; weights and Metropolis's rule need the target itself."""

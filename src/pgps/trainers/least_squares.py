@@ -12,7 +12,7 @@ is used for a second solve with all particles. Families compete by what a long s
 particles: the conditional effective sample size of weights exp(h r), with h = 1 / sd(d/dt ln p_t). Unlike R^2 it sees
 a few particles that a field leaves behind, in the arms or the tails of a density, whose weights would grow and grow.
 Where no family does better than none, the coefficients are 0: the field moves nothing, and particles are carried by
-weights and moves alone.
+weights and moves alone. Whoever wins again, family or none, is challenged less often: after one step, three, seven.
 
 Of many particles, some are enough: n rows leave an excess of about P / n of the residual's variance for P coefficients.
 """
@@ -23,7 +23,7 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PyTree, Scalar
+from jaxtyping import Array, Bool, Float, Int, PyTree, Scalar
 
 from pgps import _checks
 from pgps.density import Population
@@ -32,6 +32,39 @@ from pgps.fields.linear import AbstractLinearField, LinearParameters
 from pgps.fields.selection import Chosen, Selection
 from pgps.steppers.conditional_ess import conditional_ess
 from pgps.trainers.base import AbstractTrainer, Training
+
+# The most fits between two contests, and the growth of the residual's variance at which there is one at once.
+_LONGEST_PAUSE = 7
+_LARGEST_GROWTH = 2.0
+
+
+class Contests(NamedTuple):
+    """When the families of a selection compete."""
+
+    wait: Int[Array, ""]
+    """After how many fits they do next,"""
+    pause: Int[Array, ""]
+    """after how many they did last,"""
+    left: Scalar
+    """and 1 - R^2 of the winner then; 1 if none helped."""
+
+    @property
+    def due(self) -> Bool[Array, ""]:
+        """Whether they compete now."""
+        return self.wait == 0
+
+    @property
+    def helped(self) -> Bool[Array, ""]:
+        """Whether any of them helped when they did last."""
+        return self.left < 1
+
+    def after(self, left: Scalar, is_same: Bool[Array, ""]) -> "Contests":
+        """What follows a fit that leaves so much, by the same family as the last one or by another."""
+        again = (self.helped == (left < 1)) & (is_same | ~self.helped)
+        pause = jnp.where(again, jnp.minimum(2 * self.pause + 1, _LONGEST_PAUSE), 0)
+        keeps = again & (left <= _LARGEST_GROWTH * self.left)
+        held, not_held = Contests(pause, pause, left), self._replace(wait=jnp.where(keeps, self.wait - 1, 0))
+        return jax.tree.map(lambda new, old: jnp.where(self.due, new, old), held, not_held)
 
 
 class Samples(NamedTuple):
@@ -73,9 +106,11 @@ class LeastSquares(AbstractTrainer):
         _checks.within("least_r2", self.least_r2, 0, 1)
         _checks.whole("most_rows", self.most_rows, at_least=3)
 
-    def init(self, params: PyTree) -> None:
-        """Nothing to carry: every fit starts afresh."""
-        return None
+    def init(self, params: PyTree) -> Contests | None:
+        """A contest of the families at once, if there are several; fits themselves start afresh each time."""
+        if not isinstance(params, Chosen):
+            return None
+        return Contests(jnp.asarray(0), jnp.asarray(0), jnp.ones_like(params.params[0].coefficients[0]))
 
     def fit(
         self,
@@ -84,26 +119,45 @@ class LeastSquares(AbstractTrainer):
         population: Population,
         field: AbstractField,
         params: PyTree,
-        memory: None,
+        memory: Contests | None,
         log_weights: Float[Array, " n"] | None = None,
-    ) -> tuple[PyTree, None, Training]:
-        """Solve for every family, and use the best one."""
+    ) -> tuple[PyTree, Contests | None, Training]:
+        """Solve for every family, and use the best one, or for the last best one if no contest is due."""
         if log_weights is None:
             log_weights = jnp.zeros_like(population.logdensity)
         if (stride := -(-len(log_weights) // self.most_rows)) > 1:
             population, log_weights = jax.tree.map(lambda leaf: leaf[::stride], population), log_weights[::stride]
         if isinstance(field, Selection):
-            fits = [
-                self._solve(family, own, population, log_weights)
-                for family, own in zip(field.families, params.params, strict=True)
-            ]
-            r2s, shares = (jnp.stack(values) for values in zip(*[fit[1:] for fit in fits], strict=True))
-            best = jnp.argmax(shares)
-            return Chosen(tuple(fit[0] for fit in fits), best), None, self._report(r2s[best])
+            assert memory is not None
+            return self._choose(population, field, params, memory, log_weights)
         if not isinstance(field, AbstractLinearField):
             raise TypeError(f"LeastSquares fits linear fields, got {_checks.show(field)}; use trainers.Gradient for it")
         params, r2, _ = self._solve(field, params, population, log_weights)
         return params, None, self._report(r2)
+
+    def _choose(
+        self,
+        population: Population,
+        field: Selection,
+        params: Chosen,
+        contests: Contests,
+        log_weights: Float[Array, " n"],
+    ) -> tuple[Chosen, Contests, Training]:
+        """The family that leaves most particles effective; between contests, the last one."""
+        nothing = jnp.zeros_like(contests.left)
+
+        def enter(number: int, family: AbstractLinearField) -> tuple[LinearParameters, Scalar, Scalar]:
+            return jax.lax.cond(
+                contests.due | (contests.helped & (params.choice == number)),
+                lambda own: self._solve(family, own, population, log_weights),
+                lambda own: (own, nothing, nothing - jnp.inf),
+                params.params[number],
+            )
+
+        fitted, r2s, shares = zip(*[enter(*entry) for entry in enumerate(field.families)], strict=True)
+        best = jnp.where(contests.due, jnp.argmax(jnp.stack(shares)), params.choice)
+        r2 = jnp.stack(r2s)[best]
+        return Chosen(fitted, best), contests.after(1 - r2, best == params.choice), self._report(r2)
 
     def _report(self, r2: Scalar) -> Training:
         return Training(1 - r2, jnp.asarray(1), jnp.asarray(True), r2)
