@@ -184,6 +184,35 @@ def test_an_edge_that_only_moves_meet_is_doubted():
     assert any("falls to 0 at once" in warning for warning in result.warnings)
 
 
+def steep(x: Array) -> Array:
+    """Falls like exp(-exp(x^2)), which overflows near |x| = 10: moves of the first steps lead there."""
+    return -jnp.sum(jnp.exp(x**2 - 10))
+
+
+def test_places_where_the_density_overflows_are_no_edge():
+    initial = pgps.Normal(0.0, 4.0, shape=(2,))
+    result = sampled(steep, initial)
+    assert np.min(result.trace["inside"]) < 0.99
+    assert not np.any(result.trace["has_edge"])
+    assert not any("falls to 0 at once" in warning for warning in result.warnings)
+    x = np.linspace(-10, 10, 4001)
+    truth = 2 * np.log(np.sum(np.exp(-np.exp(np.minimum(x**2 - 10, 50)))) * (x[1] - x[0]))
+    assert result.log_evidence is not None
+    assert result.log_evidence_error is not None
+    assert abs(result.log_evidence - truth) < 4 * result.log_evidence_error
+
+
+def test_an_edge_that_cannot_be_looked_for_is_doubted():
+    """The look takes evaluations, of which none may be left."""
+    logdensity, initial = inside(-20.0, 20.0, flat), pgps.Normal(0.0, 1.0, shape=(1,))
+    without = sampled(logdensity, initial, method=pgps.exact(scouting=None))
+    total = without.num_evaluations.total
+    result = sampled(logdensity, initial, method=pgps.exact(scouting=None), max_evaluations=total - 1)
+    assert result.status == without.status
+    assert result.num_evaluations.total < total
+    assert any("falls to 0 at once" in warning for warning in result.warnings)
+
+
 @pytest.mark.parametrize("name", ["flat-box", "half-normal"])
 def test_a_path_that_moves_the_edge_is_doubted(name: str):
     result = sampled(*TRUTHS[name][:2], method=pgps.exact(1.0, 0.3, scouting=None))

@@ -31,13 +31,22 @@ _NUM_BISECTIONS = 24
 _NUM_TRIES = 32
 
 
-def has_edge(problem: Problem, particles: Float[Array, "n dim"]) -> tuple[Bool[Array, ""], Evaluations]:
-    """Whether the initial law or the target has an edge near particles of the initial law, and what it cost to look."""
+def has_edge(
+    problem: Problem, particles: Float[Array, "n dim"], center: Float[Array, " dim"] | None = None
+) -> tuple[Bool[Array, ""], Evaluations]:
+    """Whether the initial law or the target has an edge near particles, and what it cost to look.
+
+    Args:
+        problem: The initial law and the target.
+        particles: Where to look.
+        center: What they are spread about; the initial law's mean if it is not given.
+    """
 
     def log_both(x: Float[Array, " dim"]) -> Scalar:
         return problem.log_initial(x) + problem.log_target(x)
 
-    places = particles, problem.center + _SPREAD * (particles - problem.center)
+    center = problem.center if center is None else center
+    places = particles, center + _SPREAD * (particles - center)
     values = jnp.concatenate([problem.spread.map(log_both, x) for x in places])
     is_outside = values == -jnp.inf
 
@@ -50,9 +59,12 @@ def has_edge(problem: Problem, particles: Float[Array, "n dim"]) -> tuple[Bool[A
         return jnp.any(is_outside[which] & (last > NOTHING))
 
     found = jax.lax.cond(jnp.any(is_outside), jumps, lambda: jnp.asarray(False))
-    # The ways add less than a call per particle, unless particles are few.
-    num_values = 2 + -(-_NUM_WAYS * _NUM_BISECTIONS // len(particles))
-    return found, Evaluations(values=jnp.where(jnp.any(is_outside), num_values, 2))
+    return found, Evaluations(values=jnp.where(jnp.any(is_outside), most_values(len(particles)), 2))
+
+
+def most_values(num_particles: int) -> int:
+    """What it costs to look at most, per particle: the ways add less than a call, unless particles are few."""
+    return 2 + -(-_NUM_WAYS * _NUM_BISECTIONS // num_particles)
 
 
 def start_inside(

@@ -9,12 +9,14 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PyTree, Scalar
+from jaxtyping import Array, Bool, Float, Int, PyTree, Scalar
 
 from pgps.density import Evaluations, Population, Problem, Structure
 from pgps.draw import Fitted
+from pgps.edges import has_edge, most_values
 from pgps.lanes import Run
 from pgps.methods.base import TRANSPORT, AbstractMethod, State, Trace
+from pgps.methods.doubts import suspects_edge
 from pgps.methods.pgps import PGPS
 from pgps.metrics.base import normalised_weights
 from pgps.result import Result, Status
@@ -59,6 +61,7 @@ def outcome(
     here = dataclasses.replace(problem, spread=Spread(batch_size=options.spread.batch_size))
     weighed = None if run.state.weights is None else _weighed(run.state.weights)
     opinion = _second_opinion(run, weighed, method, here, jax.random.fold_in(key, _SCOUTING), left)
+    opinion = _with_edges(opinion, run.state, trace, here, left)
     steps = trace.pop(TRANSPORT, None)
     state, status = run.state, Status(int(run.status))
     resolution = 0.0 if weighed is None else _resolution(state.population)
@@ -181,6 +184,35 @@ def _second_opinion(
         # Whatever the density does where scouts look, the run is complete, and not to be lost.
         return Opinion([f"there is no second opinion: the search for maxima ended by an error ({reason(error)})"])
     return Opinion(doubts, evaluations, maxima if missing and scouting.again else None)
+
+
+def _with_edges(opinion: Opinion, state: State, trace: Trace, problem: Problem, left: float) -> Opinion:
+    """The same with a look for edges around the last particles, if fields or moves have met places without density.
+
+    Where the density is so small that it overflows there are such places, too, and nothing to doubt.
+    """
+    if not suspects_edge(trace):
+        return opinion
+    particles, evaluations = state.population.particles, opinion.evaluations
+    if evaluations.total + most_values(len(particles)) * len(particles) <= left:
+        try:
+            found, looked = _edge_around(problem, particles)
+            evaluations += jax.tree.map(lambda count: int(count) * len(particles), looked)
+            if not found:
+                return opinion._replace(evaluations=evaluations)
+        except (Exception, KeyboardInterrupt):
+            # The run is complete, and not to be lost; the doubt remains.
+            pass
+    doubt = (
+        "the density falls to 0 at once somewhere that the initial law hardly reaches, which the first weights did not "
+        "know of, so the evidence may be too low by more than its error; start from a law that reaches it"
+    )
+    return opinion._replace(doubts=[doubt, *opinion.doubts], evaluations=evaluations)
+
+
+@eqx.filter_jit
+def _edge_around(problem: Problem, particles: Float[Array, "n dim"]) -> tuple[Bool[Array, ""], Evaluations]:
+    return has_edge(problem, particles, jnp.mean(particles, axis=0))
 
 
 def _unrest(state: State, weighed: Weighed) -> list[str]:

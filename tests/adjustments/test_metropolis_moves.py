@@ -13,7 +13,7 @@ from scipy import stats
 
 from helpers import as_arrays, assert_close, assert_covariance, bumpy, normal_array
 from pgps.adjustments import HMC, MALA, AbstractAdjustment, Adjustment, hmc_step, mala_step
-from pgps.adjustments.metropolis import Move, MoveMemory
+from pgps.adjustments.metropolis import Move, MoveMemory, metropolis
 from pgps.density import Population
 
 KEY = jax.random.key(4)
@@ -191,6 +191,18 @@ def proposals(step: Callable, key: Array, start: Population) -> np.ndarray:
     h = 0.1 if step is MOVES["mala"] else 0.125
     xi, _ = random_numbers(key, (len(start.particles), 2))
     return np.asarray(start.particles) + h * np.asarray(start.score) + np.sqrt(2 * h) * xi.astype(np.float32)
+
+
+def test_proposals_without_a_ratio_are_refused():
+    """A momentum that overflows has none; one nan would be the acceptance rate, and then the step size, for good."""
+    before, after = evaluate(correlated, exact_draws(4)), evaluate(correlated, exact_draws(4) + 1)
+    made = metropolis(KEY, before, after, jnp.array([jnp.nan, 0.0, jnp.nan, -jnp.inf]))
+    np.testing.assert_array_equal(
+        made.population.particles[jnp.array([0, 2, 3])], before.particles[jnp.array([0, 2, 3])]
+    )
+    np.testing.assert_array_equal(made.population.particles[1], after.particles[1])
+    assert float(made.acceptance) == 0.25
+    assert int(made.faults) == 0
 
 
 @pytest.mark.parametrize("name", MOVES)

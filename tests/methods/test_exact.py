@@ -327,6 +327,31 @@ def test_a_gaussian_that_is_ten_thousand_times_as_long_as_wide(dim: int):
     assert not result.warnings
 
 
+def test_particles_that_come_back_from_log_densities_of_minus_1e29_bring_no_weight():
+    """A stochastic volatility model. Its values round by more than all others are worth, and fields lead uphill."""
+    generator = np.random.default_rng(2)
+    volatility = np.zeros(60)
+    for i in range(1, 60):
+        volatility[i] = 0.95 * volatility[i - 1] + 0.3 * generator.normal()
+    y = jnp.asarray(np.exp(volatility / 2) * generator.normal(size=60))
+
+    def logdensity(x):
+        mean, persistence, scale = x[0], jnp.tanh(x[1]), jnp.exp(x[2])
+        advance = lambda h, noise: (mean + persistence * (h - mean) + scale * noise,) * 2  # noqa: E731
+        _, h = jax.lax.scan(advance, mean, x[3:])
+        return -0.5 * jnp.sum(x**2) - 0.5 * jnp.sum(h + y**2 * jnp.exp(-h))
+
+    initial = pgps.Normal(shape=(63,))
+    values = jax.vmap(logdensity)(jax.vmap(initial.sample)(jax.random.split(KEY, 1000)))
+    assert np.min(values) < -1e29
+    # Before, this run had an evidence of exp(4e24) after 29 steps, and went on for 1914.
+    result = pgps.sample(logdensity, initial, key=jax.random.key(103), method=pgps.exact(scouting=None, max_steps=100))
+    assert result.status == pgps.Status.COMPLETED
+    assert np.all(np.diff(result.trace["log_evidence"]) < 1)
+    # Moves are those of particles that have weight.
+    assert np.min(result.trace["covered"]) > 0.1
+
+
 def trace_of_steps(dts: list[float]) -> dict[str, np.ndarray]:
     """A trace in which all is well but, perhaps, the steps."""
     num = len(dts)

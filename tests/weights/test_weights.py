@@ -36,6 +36,25 @@ class TestWeights:
         expected = np.log(np.sum(np.exp(np.delete(np.asarray(increments), 4))) / 30)
         assert float(weights.log_evidence) == pytest.approx(expected)
 
+    def test_a_weight_that_rounding_does_not_know_is_zero(self):
+        """Fields that lead a particle back from nowhere would make a remainder of rounding the largest weight."""
+        weights = Weights.equal(30, jnp.dtype(jnp.float32))
+        for increment in (-1e30, 1e30, 3e24):
+            weights = weights.reweighted(jnp.zeros(30, jnp.float32).at[4].set(increment))
+        assert float(weights.log_weights[4]) == -np.inf
+        assert float(weights.log_evidence) == pytest.approx(np.log(29 / 30), rel=1e-5)
+        small = Weights.equal(30, jnp.dtype(jnp.float32)).reweighted(jnp.zeros(30, jnp.float32).at[4].set(-5000.0))
+        assert float(small.log_weights[4]) > -5010
+
+    def test_particles_without_weight_take_the_places_of_others(self):
+        lost = jnp.asarray([4, 7, 29])
+        before = Weights.equal(30, jnp.dtype(float)).reweighted(normal_array(30).at[lost].set(-jnp.inf))
+        after, indices = before.resampled(KEY, NEVER)
+        np.testing.assert_array_equal(after.log_weights, before.log_weights)
+        kept = np.delete(np.arange(30), lost)
+        np.testing.assert_array_equal(indices[kept], kept)
+        assert not set(indices[lost].tolist()) & set(lost.tolist())
+
     def test_evidence_across_a_resampling(self):
         """After it weights are equal, so that the next factor is a plain mean over the chosen particles."""
         first, second = normal_array(30), normal_array(30, seed=1)

@@ -50,6 +50,8 @@ Kernel = Callable[[Array, Population, Scalar, Crossed], Move]
 def metropolis(key: Array, population: Population, proposal: Population, log_ratio: Float[Array, " n"]) -> Move:
     """Accept or refuse each particle's proposal."""
     faulty = proposal.lost | proposal.faulty
+    # A momentum that has overflowed has no ratio.
+    log_ratio = jnp.where(jnp.isnan(log_ratio), -jnp.inf, log_ratio)
     # From outside the support every way back in is taken; to outside it, none.
     log_ratio = jnp.where(faulty | ~proposal.alive, -jnp.inf, jnp.where(population.alive, log_ratio, jnp.inf))
     probability = jnp.exp(jnp.minimum(log_ratio, 0.0))

@@ -66,11 +66,6 @@ def path_doubts(trace: Trace, moves: AbstractAdjustment) -> list[str]:
             "the density falls to 0 at once somewhere, and the path moves that place as t grows, so the evidence may "
             "be too low by more than its error; take the geometric path, as in pgps.exact(alpha=0, beta=1)"
         )
-    elif not trace["has_edge"][0] and (trace["has_edge"][-1] or np.min(trace["inside"]) < 1 - _LARGEST_OUTSIDE):
-        doubts.append(
-            "the density falls to 0 at once somewhere that the initial law hardly reaches, which the first weights did "
-            "not know of, so the evidence may be too low by more than its error; start from a law that reaches it"
-        )
     # Steps that grow with t are as they should be: a narrow target takes shape at a small t.
     is_short = (trace["dt"] < np.minimum(_SHORTEST_STEP, _SHORTEST_SHARE * trace["t"])) & (trace["t"] < 1)
     shortest = int(np.argmin(np.where(is_short, trace["dt"], np.inf)))
@@ -80,6 +75,13 @@ def path_doubts(trace: Trace, moves: AbstractAdjustment) -> list[str]:
             "and the target hardly overlap; start from a law that covers the target"
         )
     return doubts
+
+
+def suspects_edge(trace: Trace) -> bool:
+    """Whether fields or moves have met places without density that the first weights did not know of."""
+    if "inside" not in trace or not len(trace["t"]) or trace["has_edge"][0]:
+        return False
+    return bool(trace["has_edge"][-1] or np.min(trace["inside"]) < 1 - _LARGEST_OUTSIDE)
 
 
 def _least_covered(trace: Trace, moves: AbstractAdjustment) -> float:

@@ -21,6 +21,9 @@ from jaxtyping import Array, Float, Int, Scalar
 from pgps.noise import split
 from pgps.weights.resampling import systematic
 
+# A log-weight that is rounded by more than this is far below anything that counts, and the weight is 0.
+_LARGEST_ROUNDING = 1e-3
+
 
 def effective_sample_size(log_weights: Float[Array, " n"]) -> Scalar:
     """(sum_i w_i)^2 / sum_i w_i^2, which rounding does not lift above their number."""
@@ -52,19 +55,27 @@ class Weights(eqx.Module):
         log_weights = jnp.where(self.on_islands == -jnp.inf, -jnp.inf, self.on_islands + increments)
         totals = jax.nn.logsumexp(log_weights, axis=1)
         # An island without any weight left has no evidence, and its particles stay without weight.
-        shift = jnp.where(totals == -jnp.inf, 0.0, totals)
-        return Weights(log_weights - shift[:, None], self.log_evidences + totals, self.ancestors)
+        normalised = log_weights - jnp.where(totals == -jnp.inf, 0.0, totals)[:, None]
+        # Log-densities of -1e30 round by more than all others are worth: added up and taken back they leave a remainder
+        # that would be the largest weight of all.
+        known = normalised > -_LARGEST_ROUNDING / jnp.finfo(normalised.dtype).eps
+        return Weights(jnp.where(known, normalised, -jnp.inf), self.log_evidences + totals, self.ancestors)
 
     def resampled(self, key: Array, below: Scalar | float) -> tuple["Weights", Int[Array, " N"]]:
-        """Equal weights on each island whose effective share has fallen below this; also the chosen particles."""
+        """Equal weights on each island whose effective share has fallen below this; also the chosen particles.
+
+        On the others, particles without weight take the places of particles that have some. They may be anywhere, and
+        where the density has no mass they would spoil what moves learn from all particles.
+        """
         islands, each = self.on_islands.shape
-        needed = self.effective_shares < below
+        needed, lost = self.effective_shares < below, self.on_islands == -jnp.inf
         keys = split(key, islands)
         # An island that needs none is left out of the work, too.
         chosen = jax.lax.map(
             lambda island: jax.lax.cond(island[0], systematic, lambda *_: jnp.arange(each), *island[1:]),
-            (needed, keys, self.on_islands),
+            (needed | (jnp.any(lost, axis=1) & ~jnp.all(lost, axis=1)), keys, self.on_islands),
         )
+        chosen = jnp.where(needed[:, None] | lost, chosen, jnp.arange(each))
         log_weights = jnp.where(needed[:, None], -jnp.log(each).astype(self.on_islands.dtype), self.on_islands)
         ancestors = jnp.take_along_axis(self.ancestors, chosen, axis=1)
         indices = chosen + each * jnp.arange(islands)[:, None]
