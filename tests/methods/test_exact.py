@@ -345,9 +345,10 @@ def test_particles_that_come_back_from_log_densities_of_minus_1e29_bring_no_weig
     values = jax.vmap(logdensity)(jax.vmap(initial.sample)(jax.random.split(KEY, 1000)))
     assert np.min(values) < -1e29
     # Before, this run had an evidence of exp(4e24) after 29 steps, and went on for 1914.
-    result = pgps.sample(logdensity, initial, key=jax.random.key(103), method=pgps.exact(scouting=None, max_steps=100))
+    with pytest.warns(pgps.PGPSWarning, match="proposals were refused"):
+        result = pgps.sample(logdensity, initial, key=jax.random.key(103), method=pgps.exact(scouting=None))
     assert result.status == pgps.Status.COMPLETED
-    assert np.all(np.diff(result.trace["log_evidence"]) < 1)
+    assert np.max(np.abs(np.diff(result.trace["log_evidence"]))) < 10
     # Moves are those of particles that have weight.
     assert np.min(result.trace["covered"]) > 0.1
 
