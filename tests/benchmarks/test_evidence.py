@@ -105,6 +105,18 @@ def test_truths_of_the_gauntlet_by_importance_sampling():
         assert abs(np.mean(shifted) - 1) < 4 * error
 
 
+def test_truth_of_the_volatility_by_draws_of_its_prior():
+    target, prior = gauntlet_cases.CASES["volatility-41d"].build(0)
+    draws = np.random.default_rng(7).normal(size=(400_000, target.dim)).astype(np.float32)
+    values = np.asarray(jax.jit(jax.vmap(lambda x: target(x) - prior.logdensity(x)))(draws), float)
+    # Places that overflow have no mass, and are what the target is there for.
+    assert np.any(values < -1e30)
+    shares = np.exp(np.nan_to_num(values, nan=-np.inf) - evidence_cases.true_log_evidence(target))
+    error = np.std(shares) / np.sqrt(len(shares))
+    assert error < 0.1
+    assert abs(np.mean(shares) - 1) < 4 * error
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [

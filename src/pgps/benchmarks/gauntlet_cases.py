@@ -220,6 +220,47 @@ def _wells_truth(dim: int) -> float:
     return float(np.log(np.sum(state) * (x[1] - x[0])))
 
 
+# Returns of 40 days, drawn once: the logarithm of their variance walks at random, by 0.3 a day.
+_RETURNS = np.exp(0.15 * np.cumsum(np.random.default_rng(2).normal(size=40))) * np.random.default_rng(3).normal(size=40)
+
+
+def volatility(x: Array) -> Scalar:
+    """Stochastic volatility: steps of a random walk, and the logarithm of their size, under a prior N(0, I).
+
+    The prior reaches to where the log-density is -1e30, and overflows.
+    """
+    log_variance = jnp.exp(x[0] - 1) * jnp.cumsum(x[1:])
+    squares = jnp.asarray(_RETURNS**2, x.dtype)
+    return _gaussian(x, 0.0, 1.0) - 0.5 * jnp.sum(
+        log_variance + squares * jnp.exp(-log_variance) + math.log(2 * math.pi)
+    )
+
+
+def _volatility_truth() -> float:
+    """The walk is summed over a grid, day by day, for each size of its steps; below 0.02 that hardly matters."""
+    h = np.linspace(-16, 16, 1601)
+    sizes = np.linspace(-6, 4, 41)
+
+    def given(log_size: float) -> float:
+        walk = stats.norm.pdf(h[:, None] - h, scale=max(math.exp(log_size), 0.02)) * (h[1] - h[0])
+        state, total = (np.arange(len(h)) == len(h) // 2).astype(float), 0.0
+        for square in _RETURNS**2:
+            state = np.exp(-0.5 * (h + square * np.exp(-h) + math.log(2 * math.pi))) * (walk @ state)
+            total += math.log(np.sum(state))
+            state /= np.sum(state)
+        return total + float(stats.norm.logpdf(log_size, -1.0, 1.0))
+
+    return float(np.logaddexp.reduce([given(size) for size in sizes])) + math.log(sizes[1] - sizes[0])
+
+
+def saddles(x: Array) -> Scalar:
+    """The potential of Mueller and Brown (1979), at a temperature of 20: three bent basins, and walls that overflow."""
+    heights, centers = jnp.array([-200.0, -100.0, -170.0, 15.0]), jnp.array([[1.0, 0], [0, 0.5], [-0.5, 1.5], [-1, 1]])
+    a, b, c = jnp.array([[-1.0, -1.0, -6.5, 0.7], [0.0, 0.0, 11.0, 0.6], [-10.0, -10.0, -6.5, 0.7]])
+    u, v = (x - centers).T
+    return -0.05 * jnp.sum(heights * jnp.exp(a * u**2 + b * u * v + c * v**2))
+
+
 def spike_and_slab(x: Array) -> Scalar:
     """In each coordinate a spike of width 0.01 and a slab of width 3, with half of the mass each."""
     spike, slab = (-0.5 * (x / sd) ** 2 - math.log(sd * math.sqrt(2 * math.pi)) for sd in (0.01, 3.0))
@@ -380,6 +421,13 @@ CASES: dict[str, Case] = {
         _normal(jnp.array([4.0, 0.0]), jnp.array([2.0, 1.5]), 2),
     ),
     "wells-10d": _case(10, wells, lambda: _wells_truth(10), _normal(0.0, 1.5, 10)),
+    "volatility-41d": _case(41, volatility, _volatility_truth, _normal(0.0, 1.0, 41)),
+    "saddles-2d": _case(
+        2,
+        saddles,
+        lambda: _log_sum(saddles, np.linspace(-2.5, 2, 2001), np.linspace(-1.5, 3, 2001)),
+        _normal(jnp.array([0.0, 0.5]), 1.0, 2),
+    ),
     "spike-slab-3d": _case(
         3, spike_and_slab, 0.0, _normal(0.0, 3.0, 3), _above(0, 0.1, 0.25 + 0.5 * (float(stats.norm.sf(0.1 / 3)) - 0.5))
     ),
