@@ -12,7 +12,7 @@ is used for a second solve with all particles. Families compete by what a long s
 particles: the conditional effective sample size of weights exp(h r), with h = 1 / sd(d/dt ln p_t). Unlike R^2 it sees
 a few particles that a field leaves behind, in the arms or the tails of a density, whose weights would grow and grow.
 Where no family does better than none, the coefficients are 0: the field moves nothing, and particles are carried by
-weights and moves alone. Whoever wins again, family or none, is challenged less often: after one step, three, seven.
+weights and moves alone. Whoever wins again, family or none, is challenged less often as a run goes on.
 
 Of many particles, some are enough: n rows leave an excess of about P / n of the residual's variance for P coefficients.
 """
@@ -33,8 +33,10 @@ from pgps.fields.selection import Chosen, Selection
 from pgps.steppers.conditional_ess import conditional_ess
 from pgps.trainers.base import AbstractTrainer, Training
 
-# The most fits between two contests, and the growth of the residual's variance at which there is one at once.
+# The most fits between two contests, also as a share of all so far, since a short run has none to lose, and the growth
+# of the residual's variance at which there is a contest at once.
 _LONGEST_PAUSE = 7
+_LARGEST_SHARE = 0.125
 _LARGEST_GROWTH = 2.0
 
 
@@ -47,6 +49,8 @@ class Contests(NamedTuple):
     """after how many they did last,"""
     left: Scalar
     """and 1 - R^2 of the winner then; 1 if none helped."""
+    num_fits: Int[Array, ""]
+    """Fits so far."""
 
     @property
     def due(self) -> Bool[Array, ""]:
@@ -61,9 +65,12 @@ class Contests(NamedTuple):
     def after(self, left: Scalar, is_same: Bool[Array, ""]) -> "Contests":
         """What follows a fit that leaves so much, by the same family as the last one or by another."""
         again = (self.helped == (left < 1)) & (is_same | ~self.helped)
-        pause = jnp.where(again, jnp.minimum(2 * self.pause + 1, _LONGEST_PAUSE), 0)
+        num_fits = self.num_fits + 1
+        longest = jnp.minimum((_LARGEST_SHARE * num_fits).astype(int), _LONGEST_PAUSE)
+        pause = jnp.where(again, jnp.minimum(2 * self.pause + 1, longest), 0)
         keeps = again & (left <= _LARGEST_GROWTH * self.left)
-        held, not_held = Contests(pause, pause, left), self._replace(wait=jnp.where(keeps, self.wait - 1, 0))
+        held = Contests(pause, pause, left, num_fits)
+        not_held = self._replace(wait=jnp.where(keeps, self.wait - 1, 0), num_fits=num_fits)
         return jax.tree.map(lambda new, old: jnp.where(self.due, new, old), held, not_held)
 
 
@@ -110,7 +117,8 @@ class LeastSquares(AbstractTrainer):
         """A contest of the families at once, if there are several; fits themselves start afresh each time."""
         if not isinstance(params, Chosen):
             return None
-        return Contests(jnp.asarray(0), jnp.asarray(0), jnp.ones_like(params.params[0].coefficients[0]))
+        zero = jnp.asarray(0)
+        return Contests(zero, zero, jnp.ones_like(params.params[0].coefficients[0]), zero)
 
     def fit(
         self,
