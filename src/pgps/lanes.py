@@ -62,7 +62,7 @@ class Lanes(eqx.Module):
 
         lanes = (self.own, self.keys, runs)
         if len(self.keys) == 1:
-            # No loop, whose copies of every array into it and out of it take a fifth of the compiler's time.
+            # No loop: XLA would compile copies of every array into it and out of it.
             only = one(jax.tree.map(lambda leaf: leaf.reshape(leaf.shape[1:]), lanes))
             return jax.tree.map(lambda leaf: leaf.reshape(1, *leaf.shape), only)
         return jax.lax.map(one, lanes, batch_size=self.at_once if self.at_once > 1 else None)

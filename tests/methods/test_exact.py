@@ -337,8 +337,7 @@ def test_particles_that_come_back_from_log_densities_of_minus_1e29_bring_no_weig
 
     def logdensity(x):
         mean, persistence, scale = x[0], jnp.tanh(x[1]), jnp.exp(x[2])
-        advance = lambda h, noise: (mean + persistence * (h - mean) + scale * noise,) * 2  # noqa: E731
-        _, h = jax.lax.scan(advance, mean, x[3:])
+        _, h = jax.lax.scan(lambda h, noise: 2 * (mean + persistence * (h - mean) + scale * noise,), mean, x[3:])
         return -0.5 * jnp.sum(x**2) - 0.5 * jnp.sum(h + y**2 * jnp.exp(-h))
 
     initial = pgps.Normal(shape=(63,))

@@ -33,10 +33,10 @@ from pgps.fields.selection import Chosen, Selection
 from pgps.steppers.conditional_ess import conditional_ess
 from pgps.trainers.base import AbstractTrainer, Training
 
-# The most fits between two contests, also as a share of all so far, since a short run has none to lose, and the growth
-# of the residual's variance at which there is a contest at once.
+# The most fits between two contests, of which there is also at most one for so many fits so far, since a short run has
+# none to lose, and the growth of the residual's variance at which there is a contest at once.
 _LONGEST_PAUSE = 7
-_LARGEST_SHARE = 0.125
+_FITS_FOR_ONE = 8
 _LARGEST_GROWTH = 2.0
 
 
@@ -66,7 +66,7 @@ class Contests(NamedTuple):
         """What follows a fit that leaves so much, by the same family as the last one or by another."""
         again = (self.helped == (left < 1)) & (is_same | ~self.helped)
         num_fits = self.num_fits + 1
-        longest = jnp.minimum((_LARGEST_SHARE * num_fits).astype(int), _LONGEST_PAUSE)
+        longest = jnp.minimum(num_fits // _FITS_FOR_ONE, _LONGEST_PAUSE)
         pause = jnp.where(again, jnp.minimum(2 * self.pause + 1, longest), 0)
         keeps = again & (left <= _LARGEST_GROWTH * self.left)
         held = Contests(pause, pause, left, num_fits)
