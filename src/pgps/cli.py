@@ -21,6 +21,7 @@ from pgps import _cli_inputs as inputs
 from pgps import _cli_report as report_command
 from pgps import _cli_sample as sample_command
 from pgps import reporting
+from pgps.programs import keep_for_later
 from pgps.result import PGPSWarning, Status
 
 _REPRODUCE_EXAMPLES = """\
@@ -49,6 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             argv[1:] = config.expanded(_commands(parser)["sample"], argv[1:])
         inputs.check_words(argv)
         args = parser.parse_args(argv, argparse.Namespace(asked=asked))
+        keep_for_later()
         return args.command(args)
     except inputs.MisuseError as error:
         print(f"pgps: error: {inputs.one_line(str(error))}", file=sys.stderr)

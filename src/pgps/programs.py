@@ -1,21 +1,33 @@
-"""Room for compiled programs.
+"""Compiled programs: room for them in a process, and a folder where commands keep them for the next one.
 
 XLA's programs for the CPU hold memory maps, one of this library some 3,000, and JAX keeps every program. Linux allows a
 process 65,530 maps (`vm.max_map_count`): after some twenty targets the compiler would end it by a segmentation fault.
 So before a run all of JAX's programs are dropped if the process holds more than half of that. Those that are still in
 use are compiled again when they are called next.
+
+To compile a run takes longer than the run, for most targets, and a second command with the same target needs the same
+programs. The command line keeps them in the user's cache; a library leaves that choice to its caller, who has JAX's
+own `JAX_COMPILATION_CACHE_DIR`.
 """
 
+import hashlib
+import platform
 import time
 from pathlib import Path
 
 import jax
+
+from pgps.storage import cache_folder
 
 _MAPS = Path("/proc/self/maps")
 _LIMIT = Path("/proc/sys/vm/max_map_count")
 _LARGEST_SHARE = 0.5
 # To count maps takes milliseconds, and programs take longer than this to compile.
 _SECONDS_BETWEEN = 5.0
+# Bytes on the disk, some three hundred targets.
+_LARGEST_FOLDER = 2**29
+# To read a program takes some ten milliseconds.
+_SHORTEST_COMPILATION = 0.1
 
 _last_count = -_SECONDS_BETWEEN
 _kept = 0
@@ -41,3 +53,41 @@ def make_room() -> None:
 
 def _num_maps() -> int:
     return _MAPS.read_bytes().count(b"\n")
+
+
+def keep_for_later() -> None:
+    """Have JAX keep programs in the user's cache, and read them from there, unless it has a folder already."""
+    if jax.config.jax_compilation_cache_dir is not None:  # pyright: ignore[reportAttributeAccessIssue]
+        return
+    folder = cache_folder() / "programs" / _processor()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _forget_oldest(folder, _LARGEST_FOLDER)
+    except OSError:
+        # Nowhere to keep them: each process compiles.
+        return
+    jax.config.update("jax_compilation_cache_dir", str(folder))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", _SHORTEST_COMPILATION)
+
+
+def _forget_oldest(folder: Path, largest: int) -> None:
+    """Remove the oldest half of the folder, by size, if all of it is too large."""
+    files = sorted((path.stat().st_mtime, path.stat().st_size, path) for path in folder.iterdir())
+    total = sum(size for _, size, _ in files)
+    if total <= largest:
+        return
+    for _, size, path in files:
+        path.unlink(missing_ok=True)
+        total -= size
+        if total <= largest / 2:
+            return
+
+
+def _processor() -> str:
+    """A name for what programs are compiled for: a home may be shared by machines of several kinds."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        features = sorted({line for line in lines if line.startswith(("model name", "flags", "Features", "CPU part"))})
+    except OSError:
+        features = [platform.processor()]
+    return hashlib.sha256("\n".join([platform.machine(), *features]).encode()).hexdigest()[:12]

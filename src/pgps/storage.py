@@ -36,6 +36,11 @@ _LONGEST_HEADER = 200
 _DRAFT = ".part"
 
 
+def cache_folder() -> Path:
+    """What can be had again, data sets and compiled programs, is kept here: `PGPS_CACHE_DIR`, else `~/.cache/pgps`."""
+    return Path(os.environ.get("PGPS_CACHE_DIR") or Path.home() / ".cache" / "pgps")
+
+
 @contextlib.contextmanager
 def refusing(refusal: Callable[[str], Exception]) -> Iterator[None]:
     """Turn whatever a damaged file makes its reader raise into the error that `refusal` makes of the reason."""

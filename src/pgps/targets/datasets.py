@@ -21,6 +21,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from pgps import _checks
+from pgps.storage import cache_folder
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,15 +196,11 @@ def _scikit_learn(name: str) -> Any:
         ) from None
 
 
-def _cache() -> Path:
-    return Path(os.environ.get("PGPS_CACHE_DIR") or Path.home() / ".cache" / "pgps")
-
-
 def _directories() -> list[Path]:
     named = os.environ.get("PGPS_DATA_DIR")
     if named and not Path(named).is_dir():
         raise ValueError(f"PGPS_DATA_DIR must be a directory, got {named!r}; correct or unset it")
-    return [*([Path(named)] if named else []), _cache()]
+    return [*([Path(named)] if named else []), cache_folder()]
 
 
 def _checked(name: str, source: _Source, table: np.ndarray, origin: object) -> np.ndarray:
@@ -306,7 +303,7 @@ def load_table(name: str) -> Float[np.ndarray, "rows columns"]:
         paths = [directory / file for file in source.files]
         if all(path.is_file() for path in paths):
             return _checked(name, source, _from_files(source, paths), directory)
-    kept = _cache() / "openml" / f"{name}.npz"
+    kept = cache_folder() / "openml" / f"{name}.npz"
     if kept.is_file():
         return _checked(name, source, _from_cache(kept), kept)
     looked = " or ".join(map(str, directories))
