@@ -95,3 +95,8 @@ def test_scores_of_any_size_are_looked_at():
 def test_a_constant_coordinate_is_left_out():
     draws = np.random.default_rng(0).normal(size=(NUM, 2)) * [1, 0]
     assert np.isfinite(seen(lambda x: -0.5 * jnp.sum(x**2), draws).ratio)
+
+
+def test_particles_in_one_place_show_nothing():
+    x = np.full((20, 2), 3.0, np.float32)
+    assert at_rest(x, -x, np.zeros(20), np.arange(20)) == Rest(0.0, 0.0)

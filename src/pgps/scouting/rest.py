@@ -72,6 +72,9 @@ def at_rest(
     center = weights @ x.astype(float)
     scale = np.sqrt(weights @ (x - center) ** 2)
     used = scale > 0
+    if not used.any():
+        # Particles that are all in one place show nothing.
+        return Rest(0.0, 0.0)
     u, s = (x - center)[:, used] / scale[used], (s * scale)[:, used]
     # Single precision will do: the ridge is far above its rounding. It takes half of the time.
     u, s, half = u.astype(np.float32), s.astype(np.float32), len(x) // 2
@@ -126,7 +129,8 @@ def _look(finding: Side, looking: Side, between: Float[np.ndarray, "m n"]) -> tu
     root = np.sqrt(normalised_weights(finding.log_weights, len(gram))).astype(gram.dtype)
     gram = root[:, None] * gram * root
     gram[np.diag_indices_from(gram)] += _RIDGE * np.trace(gram)
-    g = between @ (root * linalg.solve(gram, root, assume_a="pos"))
+    # Without the condition number, which `linalg.solve` would estimate: the ridge bounds it.
+    g = between @ (root * linalg.cho_solve(linalg.cho_factor(gram, lower=True, overwrite_a=True), root))
     found = moments(g, looking.log_weights, looking.families)
     if not found.sd > 0 or not found.mean_error > 0:
         return 0.0, 0.0
