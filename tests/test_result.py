@@ -52,6 +52,15 @@ def test_round_trip(tmp_path, name):
         jax.tree.map(np.testing.assert_array_equal, kept, read)
 
 
+def test_the_moments_shown_are_those_of_both_islands(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("pgps.result._MOST_PARTICLES", 50)
+    # The first island has no weight left, and the second one is at 3.
+    islands = jnp.repeat(jnp.array([0.0, 3.0]), 100)
+    result = dataclasses.replace(make_result(islands), log_weights=jnp.where(islands == 0, -jnp.inf, 0.0))
+    [row] = [line for line in result.summary().splitlines() if line.startswith("x")]
+    assert row.split()[1:3] == ["3", "0"]
+
+
 def test_a_real_run_round_trips(tmp_path):
     target, initial = pgps.targets.two_modes()
     method = pgps.training_free(dt=0.5, langevin_steps=1)

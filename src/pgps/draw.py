@@ -10,7 +10,7 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, PyTree
+from jaxtyping import Array, Bool, Float, PyTree, Scalar
 
 from pgps.density import Evaluations, Problem
 from pgps.edges import start_inside
@@ -20,6 +20,8 @@ from pgps.paths.base import evaluate
 from pgps.weights import Weights
 
 _CHUNK = 2000
+# Folded into the key: with that of the run itself, the first chunk would be the run's own first particles.
+_DRAWS = 2**30 + 2
 
 
 class Fitted(eqx.Module):
@@ -31,6 +33,8 @@ class Fitted(eqx.Module):
     """The run's `Transport`s, with a leading axis over the steps."""
     drawn_inside: Bool[Array, ""]
     """Whether its first particles were drawn until they were inside the support."""
+    rounding: Scalar
+    """What rounding adds to the error of the log evidence."""
 
 
 class Drawn(NamedTuple):
@@ -45,7 +49,8 @@ def draw(fitted: Fitted, key: Array, num: int) -> Drawn:
     """Draw at least `num` particles, chunk by chunk; chunks are islands of the weights."""
     num_chunks = math.ceil(num / _CHUNK)
     size = math.ceil(num / num_chunks)
-    chunks = [_draw_chunk(fitted, key, size) for key in jax.random.split(key, num_chunks)]
+    keys = jax.random.split(jax.random.fold_in(key, _DRAWS), num_chunks)
+    chunks = [_draw_chunk(fitted, key, size) for key in keys]
     particles, weights, evaluations = zip(*chunks, strict=True)
     joined = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *weights)
     return Drawn(jnp.concatenate(particles), joined, evaluations[0])

@@ -71,7 +71,9 @@ def outcome(
         doubts += _cover_doubts(state, weighed, here)
     # Weights at an earlier t are not those of the target.
     exact = weighed if status == Status.COMPLETED else None
-    error = None if exact is None else _with_rounding(exact, resolution, len(trace["t"]))
+    # Each step that is added to the log evidence rounds it, by up to half of the resolution.
+    rounding = resolution * math.sqrt(len(trace["t"]) / 12)
+    error = None if exact is None else math.hypot(float(exact.log_evidence_error), rounding)
     if error is not None and error > _LARGEST_ERROR:
         doubts.append(f"the log evidence is uncertain by {error:.2g}, so it and the mode masses say little")
     result = Result(
@@ -89,7 +91,7 @@ def outcome(
         families=None if exact is None else exact.families,
         fitted=None
         if exact is None or not isinstance(method, PGPS)
-        else Fitted(method, here, steps, state.memory.drawn_inside),
+        else Fitted(method, here, steps, state.memory.drawn_inside, jnp.asarray(rounding)),
     )
     return Outcome(result, opinion.missed)
 
@@ -137,11 +139,6 @@ def _resolution_doubts(resolution: float, population: Population) -> list[str]:
     ]
 
 
-def _with_rounding(weighed: Weighed, resolution: float, num_steps: int) -> float:
-    """The error of the log evidence; each step that is added to it rounds it, by up to half of the resolution."""
-    return math.hypot(float(weighed.log_evidence_error), resolution * math.sqrt(num_steps / 12))
-
-
 @eqx.filter_jit
 def _unravelled(structure: Structure, particles: Float[Array, "n dim"]) -> PyTree:
     return jax.vmap(structure.unravel)(particles)
@@ -179,7 +176,7 @@ def _second_opinion(
             float(weighed.log_evidence_error),
         )
         missing = differences(around)
-        doubts = missing + ([] if around.has_edge else _unrest(run.state, weighed))
+        doubts = missing + ([] if run.state.memory.has_edge else _unrest(run.state, weighed))
     except (Exception, KeyboardInterrupt) as error:
         # Whatever the density does where scouts look, the run is complete, and not to be lost.
         return Opinion([f"there is no second opinion: the search for maxima ended by an error ({reason(error)})"])

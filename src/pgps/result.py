@@ -2,6 +2,7 @@
 
 import dataclasses
 import enum
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -122,6 +123,8 @@ class Result:
     def draw(self, key: Array, num: int) -> "Result":
         """Fresh particles through the fitted fields, with exact weights and an unbiased evidence of their own.
 
+        They go the way that the run went, so all that is doubtful about the run is doubtful about them.
+
         Args:
             key: A random key.
             num: How many particles: as many as wanted, since they are drawn in chunks.
@@ -136,15 +139,16 @@ class Result:
         unravel = jax.vmap(self.fitted.problem.structure.unravel)
         weights = drawn.weights
         k = float(pareto_k(weights.log_weights))
+        heavy = [f"the largest weights of these draws have a heavy tail (Pareto k = {k:.2f}, above 0.7)"]
         return dataclasses.replace(
             self,
             particles=unravel(drawn.particles[:num]),
             log_weights=weights.log_weights[:num],
             num_evaluations=jax.tree.map(lambda count: int(count) * len(drawn.particles), drawn.evaluations),
-            warnings=(f"the largest weights have a heavy tail (Pareto k = {k:.2f}, above 0.7)",) if k > 0.7 else (),
+            warnings=(*self.warnings, *(heavy if k > 0.7 else [])),
             ess=float(weights.ess),
             log_evidence=float(weights.log_evidence),
-            log_evidence_error=float(weights.log_evidence_error),
+            log_evidence_error=math.hypot(float(weights.log_evidence_error), float(self.fitted.rounding)),
             families=weights.families[:num],
         )
 
@@ -202,11 +206,11 @@ class Result:
 
     def _marginals(self) -> list[str]:
         """Mean, standard deviation and quantiles of each of the first coordinates, as rows of a table."""
-        # Moments of so many particles are exact to more digits than are shown.
-        head = jax.tree.map(lambda leaf: leaf[:_MOST_PARTICLES], self.particles)
-        structure = Structure.of(jax.tree.map(lambda leaf: leaf[0], head))
-        columns = self._columns()[:_MOST_PARTICLES]
-        weights = np.exp(np.asarray(self.log_weights[:_MOST_PARTICLES], float) - np.max(self.log_weights))
+        structure = Structure.of(jax.tree.map(lambda leaf: leaf[0], self.particles))
+        # Moments of so many particles are exact to more digits than are shown; they are from all islands.
+        stride = -(-self.num_particles // _MOST_PARTICLES)
+        columns, log_weights = self._columns()[::stride], np.asarray(self.log_weights[::stride], float)
+        weights = np.exp(log_weights - np.max(log_weights))
         weights /= weights.sum()
         width = max(len(name) for name in structure.names[:_MOST_ROWS])
         rows = [f"{'':{width}} {'mean':>10} {'sd':>10} {'5%':>10} {'median':>10} {'95%':>10}"]

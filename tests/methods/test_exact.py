@@ -19,8 +19,8 @@ from pgps import adjustments, fields, methods, metrics, paths, steppers, targets
 from pgps.density import Population, Problem
 from pgps.methods import PGPS
 from pgps.methods.base import State
-from pgps.methods.doubts import path_doubts
-from pgps.weights import Weighing
+from pgps.methods.doubts import path_doubts, suspects_edge
+from pgps.weights import Weighing, residual
 
 KEY = jax.random.key(5)
 PATH = paths.LogWeightedShrinkage(0.5, 0.6)
@@ -212,6 +212,74 @@ def test_fresh_particles_have_an_unbiased_evidence():
     assert np.mean(equal) == pytest.approx(0.45, abs=4 * 1.7 / np.sqrt(5000))
 
 
+QUICK = {
+    "field": fields.Zero(),
+    "trainer": trainers.NoTraining(),
+    "moves": adjustments.MALA(precondition=True),
+    "scouting": None,
+}
+
+
+def test_fresh_particles_are_others_with_the_runs_own_key_too():
+    still = unmoved(field=fields.Zero(), trainer=trainers.NoTraining(), stepper=steppers.Fixed(0.5))
+    law = pgps.Normal(shape=(1,))
+    result = pgps.sample(law.logdensity, law, key=KEY, num_particles=10, method=still)
+    assert not np.isin(result.draw(KEY, 10).particles, result.particles).any()
+
+
+def test_what_is_doubtful_about_a_run_is_doubtful_about_draws():
+    """Values of the log-density of millions are rounded by a quarter, in the run and in all that repeats it."""
+    quick = pgps.exact(**QUICK)
+    with pytest.warns(pgps.PGPSWarning, match="knows them to 0.25 only"):
+        result = pgps.sample(
+            lambda x: -0.5 * jnp.sum((x - 1) ** 2) - 4e6, pgps.Normal(shape=(2,)), key=KEY, method=quick
+        )
+    drawn = result.draw(jax.random.key(1), 4000)
+    assert drawn.warnings == result.warnings
+    assert drawn.log_evidence_error is not None
+    assert result.log_evidence_error is not None
+    assert 0.1 < drawn.log_evidence_error < result.log_evidence_error
+
+
+def test_a_collapse_that_resampling_hides_is_doubted():
+    """One step to a law whose weights have an infinite variance, and equal weights after it."""
+    method = pgps.exact(0.0, 1.0, **QUICK)
+    method = eqx.tree_at(lambda method: method.stepper, method, steppers.Fixed(1.0))
+    with pytest.warns(pgps.PGPSWarning, match="heavy tail"):
+        result = pgps.sample(
+            lambda x: -0.5 * jnp.sum(x**2) / 1.6**2, pgps.Normal(shape=(8,)), key=KEY, num_particles=1000, method=method
+        )
+    assert result.trace["ess"][-1] < 150
+    assert result.ess is not None
+    assert result.ess > 500
+
+
+@pytest.mark.usefixtures("x64")
+def test_particles_stay_in_single_precision_where_jax_has_double():
+    law = pgps.Normal(jnp.zeros(2, jnp.float32), jnp.full(2, 3.0, jnp.float32))
+    result = pgps.sample(lambda x: -0.5 * jnp.sum((x - 1) ** 2), law, key=KEY, num_particles=200)
+    assert result.particles.dtype == jnp.float32
+    assert result.status == pgps.Status.COMPLETED
+    assert not any("no second opinion" in doubt for doubt in result.warnings)
+
+
+def test_resampling_has_the_scheme_that_is_asked_for():
+    calls = []
+
+    def counted(key: Array, log_weights: Array) -> Array:
+        calls.append(log_weights.shape)
+        return residual(key, log_weights)
+
+    method = unmoved(
+        field=fields.Zero(), trainer=trainers.NoTraining(), stepper=steppers.Fixed(0.5), weighing=Weighing(1.0, counted)
+    )
+    result = pgps.sample(lambda x: -jnp.sum(x**2), pgps.Normal(shape=(1,)), key=KEY, num_particles=60, method=method)
+    assert set(calls) == {(30,)}
+    assert len(np.unique(result.particles)) < 60
+    with pytest.raises(TypeError, match="scheme must be"):
+        Weighing(scheme=0.5)  # pyright: ignore[reportArgumentType]
+
+
 def test_a_result_without_fields_cannot_draw(tmp_path):
     result = pgps.sample(two_modes, pgps.Normal(shape=(1,)), key=KEY, num_particles=20, method=methods.Langevin(0.1, 2))
     with pytest.raises(ValueError, match="this result holds no fitted fields to draw with"):
@@ -384,7 +452,15 @@ def test_steps_that_collapse_are_doubted(dts: list[float], doubted: bool):
 @pytest.mark.parametrize(("num_moves", "covered", "doubted"), [(20, 0.3, True), (20, 0.38, False), (5, 0.3, False)])
 def test_moves_that_missed_their_aim_at_their_largest_number_are_doubted(num_moves, covered, doubted):
     """The aim is 0.4; below 0.25 they are doubted at any number."""
-    calm = {"width_spread": 1, "width_ratio": 1, "disagreement": 1, "pareto_k": 0, "num_ancestors": 500, "dt": 0.5}
+    calm = {
+        "width_spread": 1,
+        "width_ratio": 1,
+        "disagreement": 1,
+        "pareto_k": 0,
+        "num_ancestors": 500,
+        "dt": 0.5,
+        "ess": 1,
+    }
     last = calm | {"t": 1, "acceptance": 0.8, "faults": 0, "covered": covered, "adjustment_steps": num_moves}
     trace = {
         name: np.array([value])
@@ -392,3 +468,12 @@ def test_moves_that_missed_their_aim_at_their_largest_number_are_doubted(num_mov
     }
     found = pgps.exact().doubts(trace)
     assert [doubt.startswith("the last moves covered") for doubt in found] == [True] * doubted
+
+
+@pytest.mark.parametrize(("found_at", "suspected"), [(None, False), (0, True), (2, True), (-1, False)])
+def test_an_edge_is_suspected_if_the_first_weights_did_not_know_it(found_at: int | None, suspected: bool):
+    """It is found by a step, the first one perhaps; before all steps (-1) it is known."""
+    steps = np.arange(4)
+    has_edge = np.zeros(4, bool) if found_at is None else steps >= found_at
+    trace = {"t": (steps + 1) / 4, "has_edge": has_edge, "finds_edge": steps == found_at, "inside": np.ones(4)}
+    assert suspects_edge(trace) == suspected

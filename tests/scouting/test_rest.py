@@ -100,3 +100,9 @@ def test_a_constant_coordinate_is_left_out():
 def test_particles_in_one_place_show_nothing():
     x = np.full((20, 2), 3.0, np.float32)
     assert at_rest(x, -x, np.zeros(20), np.arange(20)) == Rest(0.0, 0.0)
+
+
+def test_an_island_without_weight_has_nothing_to_compare():
+    x = np.random.default_rng(0).normal(size=(20, 2))
+    log_weights = np.where(np.arange(20) < 10, 0.0, -np.inf)
+    assert at_rest(x, -x, log_weights, np.arange(20)) == Rest(0.0, 0.0)

@@ -138,6 +138,13 @@ def test_wrong_masses_are_doubted(share: float, log_evidence: float):
     assert "pgps.scouted(" in doubt
 
 
+@pytest.mark.parametrize(("log_evidence", "error"), [(np.log(0.5), 0.49), (-600.0, 0.01), (-2000.0, 0.01)])
+def test_a_lost_mode_is_seen_whatever_its_mass_and_the_evidences_error(log_evidence: float, error: float):
+    [doubt] = differences(look(exact_draws(0.0), log_evidence, error)[0])
+    assert "modes are missing" in doubt
+    assert len(doubt) < 400
+
+
 def test_an_uncertain_evidence_is_no_reason_for_doubt():
     around, _ = look(exact_draws(0.5), -0.3, 0.3)
     assert differences(around) == []
@@ -178,6 +185,22 @@ def test_a_density_that_fails_where_scouts_look_costs_no_result():
         )
     assert result.status == pgps.Status.COMPLETED
     assert result.log_evidence is not None
+
+
+def gumbel(x: jax.Array) -> jax.Array:
+    """Its log-density overflows above 88."""
+    return jnp.sum(x - jnp.exp(x))
+
+
+@pytest.mark.filterwarnings("ignore::pgps.PGPSWarning")
+def test_overflow_far_out_is_no_edge_that_would_excuse_particles_from_being_at_rest(monkeypatch: pytest.MonkeyPatch):
+    looked = []
+    monkeypatch.setattr("pgps.outcome._unrest", lambda *_: looked.append(1) or [])
+    initial = pgps.Normal(0.0, 30.0, shape=(1,))
+    draws = jax.vmap(initial.sample)(jax.random.split(jax.random.key(0), 1000))
+    assert np.any(np.isneginf(jax.vmap(gumbel)(3 * draws)))
+    pgps.sample(gumbel, initial, key=jax.random.key(0), num_particles=100, method=pgps.exact(scouting=FEW, **QUICK))
+    assert looked == [1]
 
 
 @pytest.mark.filterwarnings("ignore::pgps.PGPSWarning")

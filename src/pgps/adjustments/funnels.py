@@ -17,6 +17,8 @@ Metropolis's rule p stays as it is. In coordinates that are not centred (Papaspi
 shifts of z alone.
 """
 
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -84,8 +86,9 @@ def _way(x: Float[Array, "n dim"], widths: Widths, direction: Float[Array, " dim
     # Coordinates that decide have no deviations: a variance of 1 in both keeps them apart from the others.
     alone = jnp.diag(jnp.where(decides, 1.0, 0.0))
     size = jnp.trace(narrow) / len(narrow)
-    root = jnp.linalg.cholesky(narrow + alone + (_RIDGE * size + jnp.finfo(z.dtype).tiny) * jnp.eye(len(narrow)))
-    inverse = jax.scipy.linalg.solve_triangular(root, jnp.eye(len(root), dtype=z.dtype), lower=True)
+    unit = jnp.eye(len(narrow), dtype=z.dtype)
+    root = jnp.linalg.cholesky(narrow + alone + (_RIDGE * size + jnp.finfo(z.dtype).tiny) * unit)
+    inverse = jax.scipy.linalg.solve_triangular(root, unit, lower=True)
     _, vectors = jnp.linalg.eigh(inverse @ (wide + alone) @ inverse.T)
     directions, back = vectors.T @ inverse, root @ vectors
     slopes = jnp.where(decides @ jnp.abs(back) > 0.5, 0.0, _slopes(deviations @ directions.T, z))
@@ -107,7 +110,7 @@ def _way(x: Float[Array, "n dim"], widths: Widths, direction: Float[Array, " dim
 
 
 def _covariance(deviations: Float[Array, "n dim"], chosen: Bool[Array, " n"]) -> Float[Array, "dim dim"]:
-    weights = chosen / jnp.sum(chosen)
+    weights = chosen.astype(deviations.dtype) / jnp.sum(chosen)
     return (weights[:, None] * deviations).T @ deviations
 
 
@@ -117,7 +120,7 @@ def _slopes(values: Float[Array, "n dim"], z: Float[Array, " n"]) -> Float[Array
     centred = z - jnp.mean(z)
     slopes = centred @ sizes / jnp.sum(centred**2)
     # ln |r| of a Gaussian has a standard deviation of pi / sqrt(8).
-    chance = np.pi / np.sqrt(8) / jnp.sqrt(jnp.sum(centred**2))
+    chance = math.pi / math.sqrt(8) / jnp.sqrt(jnp.sum(centred**2))
     return jnp.where(jnp.abs(slopes) > _CLEARLY * chance, slopes, 0.0)
 
 

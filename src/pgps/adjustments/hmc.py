@@ -30,7 +30,7 @@ from pgps.adjustments.metropolis import (
 )
 from pgps.adjustments.widths import RANK, Widths, uniform_widths, unit_widths, width_functions
 from pgps.density import Evaluations, Population
-from pgps.noise import draw_noise, draw_uniform, fold_in, split
+from pgps.noise import draw_noise, draw_uniform, split
 
 
 def hmc_step(
@@ -157,20 +157,20 @@ class HMC(AbstractAdjustment):
 
     def _kernel(self, num_leapfrog: int, evaluate: Evaluate) -> Kernel:
         def kernel(key: Array, population: Population, step_size: Scalar, widths: Crossed) -> Move:
-            key_move, key_jitter = split(key)
+            key_move, key_jitter, key_place, key_funnel = split(key, 4)
             start = population.particles
             shares = draw_uniform(key_jitter, len(start), start.dtype)
             lengths = step_size * (1 - self.jitter * shares[:, None])
             if not self.local:
                 return hmc_step(key_move, population, lengths * widths.base(start), num_leapfrog, evaluate)
-            drawn = widths.drawn(draw_noise(fold_in(key, 0), jnp.zeros((len(start), RANK), start.dtype)), start)
+            drawn = widths.drawn(draw_noise(key_place, jnp.zeros((len(start), RANK), start.dtype)), start)
             log_ratio = partial(widths.log_ratio, drawn, start)
             move = hmc_step(key_move, population, lengths * widths.at(drawn), num_leapfrog, evaluate, log_ratio, widths)
             if widths.parts.funnels is None:
                 return move
             through = jax.lax.cond(
                 widths.has_funnels,
-                lambda population: funnel_step(fold_in(key, 1), population, widths, evaluate),
+                lambda population: funnel_step(key_funnel, population, widths, evaluate),
                 lambda population: move._replace(population=population, faults=jnp.zeros_like(move.faults)),
                 move.population,
             )

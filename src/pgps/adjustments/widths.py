@@ -51,6 +51,8 @@ _SORTED = 256
 _MOST_DIMENSIONS = 128
 _LEAST_PARTICLES = 4
 _CLEARLY = 2.0
+# The upper quartile of the standard normal law.
+_QUARTILE = float(special.ndtri(0.75))
 
 
 class Funnels(NamedTuple):
@@ -171,7 +173,7 @@ def _middle_and_spread(values: Float[Array, "n k"]) -> tuple[Float[Array, " k"],
     """Median, and the standard deviation of a Gaussian with the same quartiles; 1 where that would be 0."""
     some = values[:: max(1, len(values) // _SORTED)]
     low, middle, high = quantiles(some, np.array([0.25, 0.5, 0.75]))
-    spread = (high - low) / (2 * special.ndtri(0.75))
+    spread = (high - low) / (2 * _QUARTILE)
     return middle, jnp.where(spread > 0, spread, 1.0)
 
 
@@ -282,7 +284,8 @@ def width_spread(population: Population, widths: Widths) -> Scalar:
     scores = widths.along(widths.at(widths.places(population.particles)) * population.score)
     levels = np.array([0.05, 0.5, 0.95])
     low, middle, high = jnp.maximum(quantiles(jnp.sum(scores**2, axis=1), levels), jnp.finfo(scores.dtype).tiny)
-    usual, of_one = (2 * special.gammaincinv(degrees / 2, levels) for degrees in (dim, 1))
+    # As Python's numbers, which leave single precision as it is.
+    usual, of_one = ((2 * special.gammaincinv(degrees / 2, levels)).tolist() for degrees in (dim, 1))
     upper = high / middle * (usual[1] / usual[2])
     whole = jnp.sqrt(high / low * (of_one[0] / of_one[2]))
     return jnp.maximum(jnp.maximum(upper, whole), 1.0)
@@ -303,7 +306,7 @@ def places_covered(before: Population, after: Population, widths: Widths) -> Sca
     start, end = widths.places(before.particles), widths.places(after.particles)
     _, spread = _middle_and_spread(start)
     # Independent draws are this far apart in the median, in standard deviations.
-    usual = math.sqrt(2) * special.ndtri(0.75)
+    usual = math.sqrt(2) * _QUARTILE
     [distance] = quantiles(jnp.abs(end - start), np.array([0.5]))
     shares = (distance / (usual * spread)) ** 2
     return jnp.min(jnp.where(jnp.any(widths.slopes != 0, axis=1), shares, jnp.inf))

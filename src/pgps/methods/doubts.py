@@ -79,7 +79,7 @@ def path_doubts(trace: Trace, moves: AbstractAdjustment) -> list[str]:
 
 def suspects_edge(trace: Trace) -> bool:
     """Whether fields or moves have met places without density that the first weights did not know of."""
-    if "has_edge" not in trace or not len(trace["t"]) or trace["has_edge"][0]:
+    if "has_edge" not in trace or not len(trace["t"]) or (trace["has_edge"][0] and not trace["finds_edge"][0]):
         return False
     return bool(trace["has_edge"][-1] or np.min(trace["inside"]) < 1 - _LARGEST_OUTSIDE)
 

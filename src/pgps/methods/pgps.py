@@ -47,7 +47,7 @@ from pgps.methods.leap import (
     trusted_step,
 )
 from pgps.methods.smc import weight_doubts
-from pgps.noise import fold_in, split
+from pgps.noise import split
 from pgps.paths.base import AbstractPath, evaluate
 from pgps.scouting.opinion import Scouting
 from pgps.steppers.base import AbstractStepper, Clock
@@ -168,10 +168,10 @@ class PGPS(AbstractMethod):
 
     def step(self, key: Array, state: State, problem: Problem) -> tuple[State, Row]:
         """One pass through the loop of Algorithm 3."""
-        key_train, key_adjust = split(key)
+        key_train, key_flow, key_adjust = split(key, 3)
         path = self._chosen(state.memory.path)
         params, trainer, training = self._train(key_train, state)
-        flow = self._flow(key_train, state, params)
+        flow = self._flow(key_flow, state, params)
         leap, edge = self._leap(key, state, path, params, flow, problem)
         population, weights = leap.population, None
         row: Row = {}
@@ -179,17 +179,21 @@ class PGPS(AbstractMethod):
         if self.weighing is not None:
             assert state.weights is not None
             weights = state.weights.reweighted(leap.increments)
-            row = {"ess": weights.ess, "log_evidence": weights.log_evidence}
+            row = {
+                "ess": weights.ess,
+                "pareto_k": pareto_k(weights.log_weights),
+                "log_evidence": weights.log_evidence,
+            }
             key_resample, key_adjust = split(key_adjust)
-            weights, indices = weights.resampled(key_resample, self.weighing.resample_below)
+            weights, indices = weights.resampled(key_resample, self.weighing.resample_below, self.weighing.scheme)
             population = population.take(indices)
             row |= {
-                "pareto_k": pareto_k(weights.log_weights),
                 "num_ancestors": weights.num_ancestors,
                 "disagreement": weights.disagreement,
                 "r2": training.r2,
                 "reach": leap.length / leap.dt,
                 "has_edge": edge,
+                "finds_edge": edge & ~state.memory.has_edge,
                 "keeps_support": path.keeps_support(),
             }
 
@@ -242,7 +246,7 @@ class PGPS(AbstractMethod):
 
     def _flow(self, key: Array, state: State, params: PyTree) -> Flow:
         """The field at the particles; with weights, that of their island."""
-        key, t, particles = fold_in(key, 0), state.clock.t, state.population.particles
+        t, particles = state.clock.t, state.population.particles
         if state.weights is None:
             return Flow(*evaluate_field(self.field, params, t, particles, key))
         flow = Flow(*island_by_island(lambda own, x: evaluate_field(self.field, own, t, x, key), params, particles))
@@ -300,7 +304,7 @@ class PGPS(AbstractMethod):
         shift, log_det = (jnp.where(length > 0, change, 0.0) for change in (length * velocity, log_det))
         after = evaluate_after(population.particles + shift)
         weights = weights.reweighted(increments(population, after, log_det))
-        weights, indices = weights.resampled(key_resample, self.weighing.resample_below)
+        weights, indices = weights.resampled(key_resample, self.weighing.resample_below, self.weighing.scheme)
         population, evaluations = self.adjustment.replay(
             key_moves, transport.moves, after.take(indices), evaluate_after
         )

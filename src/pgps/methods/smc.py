@@ -26,7 +26,7 @@ from pgps.paths.base import evaluate
 from pgps.paths.geometric import Geometric
 from pgps.steppers.base import AbstractStepper, Clock
 from pgps.steppers.conditional_ess import ConditionalESS
-from pgps.weights import Weights
+from pgps.weights import Weights, pareto_k
 
 _PATH = Geometric()
 _LEAST_ACCEPTANCE = 0.1
@@ -91,7 +91,7 @@ class TemperedSMC(AbstractMethod):
         clock, dt = state.clock.advance(self.ladder.time_step(t, still, rates, state.weights.log_weights))
 
         weights = state.weights.reweighted(dt * rates)
-        ess = weights.ess
+        ess, k = weights.ess, pareto_k(weights.log_weights)
         weights, indices = weights.resampled(key_resample, self.resample_below)
         population = _PATH.retime(clock.t, population.take(indices))
 
@@ -107,6 +107,7 @@ class TemperedSMC(AbstractMethod):
             "t": clock.t,
             "dt": dt,
             "ess": ess,
+            "pareto_k": k,
             "log_evidence": weights.log_evidence,
             "num_ancestors": weights.num_ancestors,
             "adjustment_steps": adjustment.num_steps,
@@ -140,7 +141,8 @@ def weight_doubts(trace: Trace) -> list[str]:
             f"only {trace['acceptance'][worst]:.1%} of the moves were accepted at t = {trace['t'][worst]:.3g}, so "
             "copies of particles stayed copies; take smaller steps, or more of them"
         )
-    if "pareto_k" in trace and (k := trace["pareto_k"][-1]) > _LARGEST_PARETO_K:
+    # At the end, and when fewest were effective: resampling hides what weights were like before.
+    if (k := max(trace["pareto_k"][-1], trace["pareto_k"][np.argmin(trace["ess"])])) > _LARGEST_PARETO_K:
         doubts.append(
             f"the largest weights have a heavy tail (Pareto k = {k:.2f}, above 0.7), so means over the particles, the "
             "evidence and its error may hang on a few of them; take more particles or smaller steps"

@@ -45,7 +45,8 @@ def ascend(
             return _taken(now, x, jnp.where(usable, value, -jnp.inf), jnp.where(usable, gradient, 0.0), scale)
 
         # The first call is at the start itself.
-        nowhere = Ascent(start, jnp.asarray(-jnp.inf, start.dtype), jnp.zeros_like(start), covariance, jnp.zeros(()))
+        zero = jnp.zeros((), start.dtype)
+        nowhere = Ascent(start, zero - jnp.inf, jnp.zeros_like(start), covariance, zero)
         return jax.lax.fori_loop(0, num_steps, step, nowhere)
 
     return jax.vmap(one)(starts)

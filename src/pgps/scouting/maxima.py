@@ -51,8 +51,6 @@ class Maxima(NamedTuple):
     """Square roots of covariances: x = center + root z has the mode's width for |z| of about 1."""
     num_values: int
     num_gradients: int
-    has_edge: bool
-    """Whether the density was 0 at any of the draws."""
 
     def coordinates(self, index: int, x: Float[np.ndarray, "n dim"]) -> Float[np.ndarray, "n dim"]:
         """Points in units of one maximum's width, seen from there."""
@@ -61,8 +59,7 @@ class Maxima(NamedTuple):
 
 def find_maxima(problem: Problem, key: Array, search: Search, radius: float) -> Maxima:
     """Search; maxima closer than `radius`, in units of the higher one's width, are one."""
-    ascents, has_edge = _ascents(problem, key, search)
-    distinct = _distinct(ascents, search.most, radius)
+    distinct = _distinct(_ascents(problem, key, search), search.most, radius)
     dim, dtype, kept = problem.structure.dim, problem.structure.dtype, []
     for first in range(0, len(distinct), _BATCH):
         batch = distinct[first : first + _BATCH]
@@ -71,7 +68,7 @@ def find_maxima(problem: Problem, key: Array, search: Search, radius: float) -> 
         kept += [(centers[i], roots[i]) for i in range(len(batch)) if np.all(np.isfinite(roots[i]))]
     centers, roots = np.reshape([x for x, _ in kept], (-1, dim)), np.reshape([root for _, root in kept], (-1, dim, dim))
     num_gradients = search.num_starts * search.num_steps + gradients_of_curvatures(len(distinct), dim)
-    return Maxima(centers.astype(dtype), roots.astype(dtype), search.num_draws, num_gradients, bool(has_edge))
+    return Maxima(centers.astype(dtype), roots.astype(dtype), search.num_draws, num_gradients)
 
 
 def gradients_of_curvatures(num_maxima: int, dim: int) -> int:
@@ -80,8 +77,8 @@ def gradients_of_curvatures(num_maxima: int, dim: int) -> int:
 
 
 @eqx.filter_jit
-def _ascents(problem: Problem, key: Array, search: Search) -> tuple[Ascent, Bool[Array, ""]]:
-    """Where ascents from the best draws end, and whether the density was 0 at any of the draws."""
+def _ascents(problem: Problem, key: Array, search: Search) -> Ascent:
+    """Where ascents from the best draws end."""
     draws = problem.draw(key, search.num_draws)
     scale = jnp.maximum(jnp.std(draws[::2], axis=0), jnp.finfo(draws.dtype).tiny)
     number = np.arange(len(draws))
@@ -90,7 +87,7 @@ def _ascents(problem: Problem, key: Array, search: Search) -> tuple[Ascent, Bool
     draws = problem.center + (search.spread**powers).astype(draws.dtype)[:, None] * (draws - problem.center)
     values = problem.spread.map(problem.log_target, draws)
     starts = _starts((draws - problem.center) / scale, values, is_far, search.num_starts)
-    return ascend(problem.log_target, draws[starts], scale, search.num_steps), jnp.any(values[~is_far] == -jnp.inf)
+    return ascend(problem.log_target, draws[starts], scale, search.num_steps)
 
 
 def _starts(

@@ -30,6 +30,8 @@ _LARGEST_ERROR = 0.25
 # Differences below this share of the evidence, or so many standard errors, are not worth a word.
 _LEAST_SHARE = 0.1
 _STANDARD_ERRORS = 4.0
+# Larger shares of the evidence are understated, lest their squares overflow.
+_LARGEST_LOG_SHARE = 300.0
 
 
 class Around(NamedTuple):
@@ -40,8 +42,6 @@ class Around(NamedTuple):
     integrated_errors: Float[np.ndarray, " k"]
     sampled: Float[np.ndarray, " k"]
     sampled_errors: Float[np.ndarray, " k"]
-    has_edge: bool = False
-    """Whether the density was 0 at any of the draws that the search began with."""
 
 
 class Scouting(eqx.Module):
@@ -111,14 +111,16 @@ class Scouting(eqx.Module):
             sampled = moments(inside, log_weights, families)
             key = jax.random.fold_in(key_draws, k)
             ratios = _ratios(problem, key, maxima.centers[k], maxima.roots[k], self.num_integrated)
-            shares = np.exp(np.asarray(ratios, float) - log_evidence)
+            logs = np.asarray(ratios, float) - log_evidence
+            shares = np.exp(logs - max(0.0, np.max(logs) - _LARGEST_LOG_SHARE))
             error = np.std(shares, ddof=1) / np.sqrt(len(shares))
             if error < _LARGEST_ERROR * np.mean(shares):
-                error = np.hypot(error, np.mean(shares) * log_evidence_error)
+                # If particles have the mass that they should have, theirs tells what an error of the evidence is worth.
+                error = np.hypot(error, sampled.mean * log_evidence_error)
                 rows.append((maxima.centers[k], np.mean(shares), error, sampled.mean, sampled.mean_error))
         evaluations = Evaluations(maxima.num_values + len(maxima.centers) * self.num_integrated, maxima.num_gradients)
         columns = [np.asarray(column) for column in zip(*rows, strict=True)] if rows else [np.zeros(0)] * 5
-        return Around(*columns, has_edge=maxima.has_edge), maxima, evaluations
+        return Around(*columns), maxima, evaluations
 
 
 def differences(around: Around) -> list[str]:
@@ -134,7 +136,7 @@ def differences(around: Around) -> list[str]:
     integrated, sampled = around.integrated[worst], around.sampled[worst]
     return [
         f"around {np.count_nonzero(clear)} of {len(clear)} maxima of the density, such as ({place}{more}), it "
-        f"integrates to {integrated:.2f} of the evidence while particles there have {sampled:.2f}, so modes are "
+        f"integrates to {integrated:.2g} of the evidence while particles there have {sampled:.2g}, so modes are "
         "missing or have wrong masses; start from pgps.scouted(logdensity_fn, initial, key=key) (--scouted)"
     ]
 

@@ -79,6 +79,9 @@ def at_rest(
     # Single precision will do: the ridge is far above its rounding. It takes half of the time.
     u, s, half = u.astype(np.float32), s.astype(np.float32), len(x) // 2
     one, other = (Side(u[i], s[i], log_weights[i], families[i]) for i in (slice(half), slice(half, None)))
+    if not all(np.isfinite(side.log_weights).any() for side in (one, other)):
+        # An island that has lost all of its weight has nothing to compare.
+        return Rest(0.0, 0.0)
     between = _stein_kernel(one, other)
     found = _look(one, other, between.T), _look(other, one, between)
     return Rest(*np.sum(found, axis=0) / (2, np.sqrt(2)))

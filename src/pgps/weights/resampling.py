@@ -1,10 +1,15 @@
 """Resampling: particles are copied in proportion to their weights."""
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from pgps.noise import draw_uniform
+
+Scheme = Callable[[Array, Float[Array, " n"]], Int[Array, " n"]]
+"""(key, log_weights) -> the indices of the chosen particles."""
 
 
 def _comb(key: Array, weights: Float[Array, " n"], num_teeth: int | Int[Array, ""]) -> Int[Array, " n"]:

@@ -3,6 +3,7 @@
 import equinox as eqx
 
 from pgps import _checks
+from pgps.weights.resampling import Scheme, systematic
 
 
 class Weighing(eqx.Module):
@@ -13,9 +14,12 @@ class Weighing(eqx.Module):
 
     Args:
         resample_below: Resample an island when its effective sample size falls below this share of its particles.
+        scheme: How: `systematic`, `residual`, or another one that gives each particle its expected number of copies.
     """
 
     resample_below: float = 0.5
+    scheme: Scheme = eqx.field(static=True, default=systematic)
 
     def __check_init__(self):
         _checks.within("resample_below", self.resample_below, 0, 1)
+        _checks.function("scheme", self.scheme, "(key, log_weights) -> indices")

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Scalar
 
 from pgps.noise import split
-from pgps.weights.resampling import systematic
+from pgps.weights.resampling import Scheme, systematic
 
 # A log-weight that is rounded by more than this is far below anything that counts, and the weight is 0.
 _LARGEST_ROUNDING = 1e-3
@@ -61,7 +61,9 @@ class Weights(eqx.Module):
         known = normalised > -_LARGEST_ROUNDING / jnp.finfo(normalised.dtype).eps
         return Weights(jnp.where(known, normalised, -jnp.inf), self.log_evidences + totals, self.ancestors)
 
-    def resampled(self, key: Array, below: Scalar | float) -> tuple["Weights", Int[Array, " N"]]:
+    def resampled(
+        self, key: Array, below: Scalar | float, scheme: Scheme = systematic
+    ) -> tuple["Weights", Int[Array, " N"]]:
         """Equal weights on each island whose effective share has fallen below this; also the chosen particles.
 
         On the others, particles without weight take the places of particles that have some. They may be anywhere, and
@@ -72,7 +74,7 @@ class Weights(eqx.Module):
         keys = split(key, islands)
         # An island that needs none is left out of the work, too.
         chosen = jax.lax.map(
-            lambda island: jax.lax.cond(island[0], systematic, lambda *_: jnp.arange(each), *island[1:]),
+            lambda island: jax.lax.cond(island[0], scheme, lambda *_: jnp.arange(each), *island[1:]),
             (needed | (jnp.any(lost, axis=1) & ~jnp.all(lost, axis=1)), keys, self.on_islands),
         )
         chosen = jnp.where(needed[:, None] | lost, chosen, jnp.arange(each))
