@@ -168,7 +168,7 @@ class PGPS(AbstractMethod):
 
     def step(self, key: Array, state: State, problem: Problem) -> tuple[State, Row]:
         """One pass through the loop of Algorithm 3."""
-        key_train, key_flow, key_adjust = split(key, 3)
+        key_train, key_adjust, key_flow = split(key, 3)
         path = self._chosen(state.memory.path)
         params, trainer, training = self._train(key_train, state)
         flow = self._flow(key_flow, state, params)
