@@ -237,8 +237,7 @@ def test_what_is_doubtful_about_a_run_is_doubtful_about_draws():
     drawn = result.draw(jax.random.key(1), 4000)
     assert drawn.warnings == result.warnings
     assert drawn.log_evidence_error is not None
-    assert result.log_evidence_error is not None
-    assert 0.1 < drawn.log_evidence_error < result.log_evidence_error
+    assert drawn.log_evidence_error > 0.1
 
 
 def test_a_collapse_that_resampling_hides_is_doubted():
