@@ -174,3 +174,21 @@ def test_nothing_is_made_again_that_missed_nothing():
     easy = dataclasses.replace(HIDDEN, means=jnp.array([[0.0, 0.0], [3.0, 3.0]]))
     result = pgps.sample(easy, pgps.Normal(jnp.zeros(2), 3.0), key=KEY, num_particles=400, method=method())
     assert "first_run" not in result.provenance
+
+
+def test_a_run_whose_evidence_is_uncertain_is_not_made_again(monkeypatch: pytest.MonkeyPatch):
+    """What a second run would be sure of may be the least of the modes."""
+    monkeypatch.setattr("pgps.outcome._LARGEST_ERROR", 1e-4)
+    with pytest.warns(pgps.PGPSWarning, match="modes are missing"):
+        result = run()
+    assert result.second_start is None
+    assert any("the log evidence is uncertain" in doubt for doubt in result.warnings)
+
+
+@pytest.mark.parametrize(("more", "doubted"), [(0.5, True), (-0.5, False), (0.0, False)])
+def test_a_second_run_with_less_evidence_is_doubted(repeated: pgps.Result, more: float, doubted: bool):
+    assert repeated.log_evidence is not None
+    assert repeated.log_evidence_error is not None
+    assert repeated.log_evidence_error < 0.1
+    first = dataclasses.replace(repeated, log_evidence=repeated.log_evidence + more)
+    assert (again._lost(first, repeated) is not None) == doubted

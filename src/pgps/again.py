@@ -4,6 +4,7 @@ The weights of the second run are exact like those of the first, and its law doe
 """
 
 import dataclasses
+import math
 import time
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,8 @@ from pgps.scouting import covering
 
 # Folded into a run's key for the one after it, far from the numbers of its steps.
 _AGAIN = 2**30 + 1
+# By so much more evidence of the first run, the second one has lost something.
+_STANDARD_ERRORS = 2.0
 _SECOND = "a second run, from a law that covers the maxima,"
 
 
@@ -64,7 +67,24 @@ def made_again(
         return doubted(first_of_two, cut), again.status == Status.INTERRUPTED
     told |= {"covered_maxima": len(law.maxima), "first_run": _in_short(result)}
     again = dataclasses.replace(again, num_evaluations=calls, provenance=result.provenance | told)
-    return again if driven.failure is None else doubted(again, driven.failure), False
+    for doubt in (_lost(result, again), driven.failure):
+        again = again if doubt is None else doubted(again, doubt)
+    return again, False
+
+
+def _lost(first: Result, second: Result) -> str | None:
+    """A doubt, if the second run has less evidence than the first: it should have more, by what that one had missed."""
+    assert first.log_evidence is not None
+    assert first.log_evidence_error is not None
+    assert second.log_evidence is not None
+    assert second.log_evidence_error is not None
+    error = math.hypot(first.log_evidence_error, second.log_evidence_error)
+    if first.log_evidence - second.log_evidence <= _STANDARD_ERRORS * error:
+        return None
+    return (
+        f"a first run had more evidence ({first.log_evidence:.4g} +- {first.log_evidence_error:.2g}), so this one has "
+        "lost a part of the target, and both may have missed others; take more particles"
+    )
 
 
 def _in_short(result: Result) -> dict[str, Any]:

@@ -180,7 +180,10 @@ def _second_opinion(
     except (Exception, KeyboardInterrupt) as error:
         # Whatever the density does where scouts look, the run is complete, and not to be lost.
         return Opinion([f"there is no second opinion: the search for maxima ended by an error ({reason(error)})"])
-    return Opinion(doubts, evaluations, maxima if missing and scouting.again else None)
+    # Where islands differ so much, modes are more than particles can hold. A second run that covers those of them that
+    # ascents have found would be sure of these, and silent about the others.
+    again = missing and scouting.again and weighed.log_evidence_error <= _LARGEST_ERROR
+    return Opinion(doubts, evaluations, maxima if again else None)
 
 
 def _with_edges(opinion: Opinion, state: State, trace: Trace, problem: Problem, left: float) -> Opinion:
