@@ -178,7 +178,7 @@ def test_nothing_is_made_again_that_missed_nothing():
 
 def test_a_run_whose_evidence_is_uncertain_is_not_made_again(monkeypatch: pytest.MonkeyPatch):
     """What a second run would be sure of may be the least of the modes."""
-    monkeypatch.setattr("pgps.outcome._LARGEST_ERROR", 1e-4)
+    monkeypatch.setattr("pgps.outcome._LARGEST_ERROR", -1.0)
     with pytest.warns(pgps.PGPSWarning, match="modes are missing"):
         result = run()
     assert result.second_start is None
