@@ -18,6 +18,7 @@ from pgps.draw import Fitted, draw
 from pgps.metrics.clusters import Modes, find_modes
 from pgps.settings import describe
 from pgps.weights import pareto_k
+from pgps.weights.pareto import LARGEST_K
 
 if TYPE_CHECKING:
     from xarray import DataTree
@@ -139,13 +140,13 @@ class Result:
         unravel = jax.vmap(self.fitted.problem.structure.unravel)
         weights = drawn.weights
         k = float(pareto_k(weights.log_weights))
-        heavy = [f"the largest weights of these draws have a heavy tail (Pareto k = {k:.2f}, above 0.7)"]
+        heavy = [f"the largest weights of these draws have a heavy tail (Pareto k = {k:.2f}, above {LARGEST_K})"]
         return dataclasses.replace(
             self,
             particles=unravel(drawn.particles[:num]),
             log_weights=weights.log_weights[:num],
             num_evaluations=jax.tree.map(lambda count: int(count) * len(drawn.particles), drawn.evaluations),
-            warnings=(*self.warnings, *(heavy if k > 0.7 else [])),
+            warnings=(*self.warnings, *(heavy if k > LARGEST_K else [])),
             ess=float(weights.ess),
             log_evidence=float(weights.log_evidence),
             log_evidence_error=math.hypot(float(weights.log_evidence_error), float(self.fitted.rounding)),

@@ -1,17 +1,13 @@
 """Resampling schemes: what all of them guarantee, in single precision."""
 
-from collections.abc import Callable
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jaxtyping import Array
 
 from helpers import over
 from pgps.weights import residual, systematic
-
-Scheme = Callable[[Array, Array], Array]
+from pgps.weights.resampling import Scheme
 
 SCHEMES: dict[str, Scheme] = {"systematic": systematic, "residual": residual}
 KEY = jax.random.key(2)

@@ -27,11 +27,11 @@ from pgps.paths.geometric import Geometric
 from pgps.steppers.base import AbstractStepper, Clock
 from pgps.steppers.conditional_ess import ConditionalESS
 from pgps.weights import Weights, pareto_k
+from pgps.weights.pareto import LARGEST_K
 
 _PATH = Geometric()
 _LEAST_ACCEPTANCE = 0.1
 _FEWEST_ANCESTORS = 10
-_LARGEST_PARETO_K = 0.7
 
 
 class TemperedSMC(AbstractMethod):
@@ -142,10 +142,10 @@ def weight_doubts(trace: Trace) -> list[str]:
             "copies of particles stayed copies; take smaller steps, or more of them"
         )
     # At the end, and when fewest were effective: resampling hides what weights were like before.
-    if (k := max(trace["pareto_k"][-1], trace["pareto_k"][np.argmin(trace["ess"])])) > _LARGEST_PARETO_K:
+    if (k := max(trace["pareto_k"][-1], trace["pareto_k"][np.argmin(trace["ess"])])) > LARGEST_K:
         doubts.append(
-            f"the largest weights have a heavy tail (Pareto k = {k:.2f}, above 0.7), so means over the particles, the "
-            "evidence and its error may hang on a few of them; take more particles or smaller steps"
+            f"the largest weights have a heavy tail (Pareto k = {k:.2f}, above {LARGEST_K}), so means over the "
+            "particles, the evidence and its error may hang on a few of them; take more particles or smaller steps"
         )
     left = int(trace["num_ancestors"][-1])
     if left < _FEWEST_ANCESTORS:

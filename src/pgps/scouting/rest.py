@@ -71,17 +71,14 @@ def at_rest(
     weights = normalised_weights(log_weights, len(x))
     center = weights @ x.astype(float)
     scale = np.sqrt(weights @ (x - center) ** 2)
-    used = scale > 0
-    if not used.any():
-        # Particles that are all in one place show nothing.
+    used, half = scale > 0, len(x) // 2
+    if not used.any() or not all(np.isfinite(own).any() for own in (log_weights[:half], log_weights[half:])):
+        # Particles in one place show nothing, and an island that has lost all of its weight cannot be compared.
         return Rest(0.0, 0.0)
     u, s = (x - center)[:, used] / scale[used], (s * scale)[:, used]
     # Single precision will do: the ridge is far above its rounding. It takes half of the time.
-    u, s, half = u.astype(np.float32), s.astype(np.float32), len(x) // 2
+    u, s = u.astype(np.float32), s.astype(np.float32)
     one, other = (Side(u[i], s[i], log_weights[i], families[i]) for i in (slice(half), slice(half, None)))
-    if not all(np.isfinite(side.log_weights).any() for side in (one, other)):
-        # An island that has lost all of its weight has nothing to compare.
-        return Rest(0.0, 0.0)
     between = _stein_kernel(one, other)
     found = _look(one, other, between.T), _look(other, one, between)
     return Rest(*np.sum(found, axis=0) / (2, np.sqrt(2)))

@@ -24,6 +24,8 @@ from pgps.quantiles import ascending
 LEAST_TAIL = 5
 # Largest weights that differ by less, as equal ones do by rounding, have no tail.
 LEAST_SPREAD = 0.01
+LARGEST_K = 0.7
+"""Above it, estimates hang on a few weights."""
 
 
 def pareto_k(log_weights: Float[Array, " n"]) -> Scalar:
