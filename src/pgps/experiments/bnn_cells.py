@@ -1,13 +1,13 @@
 """Cells of the BNN tables, in both protocols: networks sampled on a training part and judged on a test part.
 
 `published` repeats the released code with its flaws (`published_bnn`). `corrected` samples the posterior itself, with
-step sizes, alpha and beta chosen for each run by the negative log-likelihood on its training part: rates on each
-quarter of it in turn, since one quarter's verdict on them is mostly chance, and then alpha and beta on the first one.
+step sizes, alpha and beta chosen for each run by the negative log-likelihood on its training part: rates on each fold
+of it in turn, since one fold's verdict on them is mostly chance, and then alpha and beta on the first one.
 """
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import product
 from typing import Any, Literal
 
@@ -29,8 +29,6 @@ Parts = Callable[[int], tuple[Dataset, Dataset]]
 """The training and the test part of a seed, standardised."""
 
 BATCH_SIZE = 100
-# Each part of the training rows is held out in turn.
-_NUM_FOLDS = 4
 
 
 @dataclass(frozen=True)
@@ -42,14 +40,18 @@ class Grid:
         alphas: The path's alpha.
         betas: The path's beta.
         num_particles: Particles of a tuning run.
-        sizes: How long it is.
+        sizes: How long it is, if it judges a rate. Large rates do better in short runs than in long ones.
+        path_sizes: How long it is, if it judges alpha and beta.
+        num_folds: Parts of the training rows, each of which is held out in turn.
     """
 
     rates: tuple[float, ...] = (0.25, 1.0, 4.0)
     alphas: tuple[float, ...] = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
     betas: tuple[float, ...] = (0.2, 0.4, 0.6, 0.8, 1.0)
     num_particles: int = 20
-    sizes: Sizes = field(default_factory=lambda: Sizes(500, 20, 200))
+    sizes: Sizes = Sizes()
+    path_sizes: Sizes = Sizes(1000, 50, 500)
+    num_folds: int = 2
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,7 @@ def bnn_cell(name: str, protocol: Protocol, setting: Setting) -> Cell:
         settings |= {"step_size": setting.step_size, "prior_factor": setting.prior_factor}
         settings |= {"path": setting.path} if setting.method in FOLLOW_A_PATH else {}
     else:
-        settings |= {"batch_size": BATCH_SIZE, "rate": RATE, "num_folds": _NUM_FOLDS, "grid": asdict(setting.grid)}
+        settings |= {"batch_size": BATCH_SIZE, "rate": RATE, "grid": asdict(setting.grid)}
     return Cell(name, settings, run)
 
 
@@ -155,10 +157,10 @@ def _tune(setting: Setting, train: Dataset, seed: int) -> dict[str, float]:
     """The rate, and alpha and beta where there is a path, that predict a held-out part of the training rows best."""
     grid = setting.grid
 
-    def loss(chosen: dict[str, float], fold: int) -> float:
-        fitted, held_out = _fold(train, seed, fold)
+    def loss(chosen: dict[str, float], fold: int, sizes: Sizes) -> float:
+        fitted, held_out = _fold(train, seed, fold, grid.num_folds)
         posterior = _posterior(setting, fitted)
-        method = _method(setting, len(fitted.labels), grid.num_particles, grid.sizes, chosen)
+        method = _method(setting, len(fitted.labels), grid.num_particles, sizes, chosen)
         result = _sample(posterior, method, grid.num_particles, seed, False)
         if result.status != Status.COMPLETED:
             return np.inf
@@ -167,17 +169,18 @@ def _tune(setting: Setting, train: Dataset, seed: int) -> dict[str, float]:
     follows = setting.method in FOLLOW_A_PATH
     usual = {"alpha": 0.0, "beta": 1.0} if follows else {}
     rates = ({"rate": RATE * rate, **usual} for rate in grid.rates)
-    best = min(rates, key=lambda chosen: np.mean([loss(chosen, fold) for fold in range(_NUM_FOLDS)]))
+    folds = range(grid.num_folds)
+    best = min(rates, key=lambda chosen: np.mean([loss(chosen, fold, grid.sizes) for fold in folds]))
     if follows:
         paths = ({**best, "alpha": alpha, "beta": beta} for alpha, beta in product(grid.alphas, grid.betas))
-        best = min(paths, key=lambda chosen: loss(chosen, 0))
+        best = min(paths, key=lambda chosen: loss(chosen, 0, grid.path_sizes))
     return best
 
 
-def _fold(train: Dataset, seed: int, fold: int) -> tuple[Dataset, Dataset]:
-    """Most of the training rows, and those held out, standardised; all folds are equal in size, for one compilation."""
+def _fold(train: Dataset, seed: int, fold: int, num_folds: int) -> tuple[Dataset, Dataset]:
+    """The other training rows, and a fold, held out, standardised; all are equal in size, for one compilation."""
     rows = np.random.default_rng(seed).permutation(len(train.labels))
-    size = len(rows) // _NUM_FOLDS
+    size = len(rows) // num_folds
     held = np.s_[fold * size : (fold + 1) * size]
     fitted, held_out = train.part(np.delete(rows, held)), train.part(rows[held])
     features = standardise(fitted.features, held_out.features)

@@ -64,9 +64,10 @@ class Preset:
     grid: Grid
 
 
-_TUNING = Grid((0.25, 1.0, 4.0), (0.0, 0.5, 1.0), (0.4, 0.7, 1.0), 10, Sizes(400, 10, 100))
+_PILOT = Sizes(400, 10, 100)
+_TUNING = Grid((0.25, 1.0, 4.0), (0.0, 0.5, 1.0), (0.4, 0.7, 1.0), 10, _PILOT, _PILOT, 4)
 _SMOKE = {name: Sizes(40, 2, 5) for name in NAMES}
-_SMOKE_GRID = Grid((1.0,), (0.0,), (1.0,), 4, Sizes(20, 2, 5))
+_SMOKE_GRID = Grid((1.0,), (0.0,), (1.0,), 4, Sizes(20, 2, 5), Sizes(20, 2, 5))
 _RUNS = {"pgps": Sizes(5000), "svgd": Sizes(4000), "sgld": Sizes(5000), "pfg": Sizes(5000)}
 PRESETS = {
     2: {
