@@ -7,7 +7,7 @@ of it in turn, since one fold's verdict on them is mostly chance, and then alpha
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import product
 from typing import Any, Literal
 
@@ -49,8 +49,8 @@ class Grid:
     alphas: tuple[float, ...] = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
     betas: tuple[float, ...] = (0.2, 0.4, 0.6, 0.8, 1.0)
     num_particles: int = 20
-    sizes: Sizes = Sizes()
-    path_sizes: Sizes = Sizes(1000, 50, 500)
+    sizes: Sizes = field(default_factory=Sizes)
+    path_sizes: Sizes = field(default_factory=lambda: Sizes(1000, 50, 500))
     num_folds: int = 2
 
 

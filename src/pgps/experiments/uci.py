@@ -244,9 +244,9 @@ _NOTES: dict[Protocol, tuple[str, ...]] = {
     "corrected": (
         "One softmax, cleared gradients, batches of 100 that count for all rows, right labels, all rows, medians of "
         "the training part for missing values, only the classes that exist.",
-        "Each run chooses every method's step size by the negative log-likelihood on each half of its own training part "
-        "in turn, with runs as long as the last one, and PGPS's alpha and beta by that on the first half, with a quarter "
-        "of the iterations.",
+        "Each run chooses every method's step size by the negative log-likelihood on each half of its own training "
+        "part in turn, with runs as long as the last one, and PGPS's alpha and beta by that on the first half, with a "
+        "quarter of the iterations.",
         "Published columns are those of the published protocol, so that NLLs do not compare.",
     ),
 }
