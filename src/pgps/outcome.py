@@ -73,7 +73,9 @@ def outcome(
     exact = weighed if status == Status.COMPLETED else None
     # Each step that is added to the log evidence rounds it, by up to half of the resolution.
     rounding = resolution * math.sqrt(len(trace["t"]) / 12)
-    error = None if exact is None else math.hypot(float(exact.log_evidence_error), rounding)
+    # Steps whose length follows chance make the evidence too low in heavy tails, by about so much.
+    bias = float(np.sum(trace.get("ladder_bias", 0.0)))
+    error = None if exact is None else math.hypot(float(exact.log_evidence_error), rounding, bias)
     if error is not None and error > _LARGEST_ERROR:
         doubts.append(f"the log evidence is uncertain by {error:.2g}, so it and the mode masses say little")
     result = Result(

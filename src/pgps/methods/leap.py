@@ -12,6 +12,12 @@ have made the last weights most even is known by regression of ln w on
 
 and its share of dt, the reach, serves the next step.
 
+Both islands take one dt, between those that each would choose, and dt follows chance: an island that by chance has few
+particles with large rates chooses a longer one, and has too low a rate meanwhile. In heavy tails that adds up to a bias
+of the log evidence. Islands show it, since what they have by chance is independent: with c = cov(ln dt, ln Z's gain),
+
+    E[(ln dt_1 - ln dt_2) (gain_1 - gain_2)]  =  2 c,      and the mean of both is off by c / 2 at each step.
+
 The chosen dt is a prediction from the residual, which only tells about the start of the step, too. So the step is
 taken, its conditional ESS is compared with the predicted one, and it is halved if it wastes many more particles.
 """
@@ -43,6 +49,8 @@ _MOST_HALVINGS = 2
 _MOST_WASTE = 2.0
 # After a step that was right at the first try, one this many times as long is tried.
 _GROWTH = 2.0
+# The common step is at most so many times that of the island which would choose the shorter one.
+_MOST_HASTE = 2.0
 # Bounds of the reach: beyond them the field is no guide.
 _SHORTEST_REACH, _LONGEST_REACH = 0.3, 1.2
 
@@ -94,6 +102,28 @@ def _slope(log_weights: Float[Array, " n"], y: Float[Array, " n"], x: Float[Arra
     x, y = jnp.where(usable, x, 0.0), jnp.where(usable, y, 0.0)
     deviations = x - weights @ x / jnp.sum(weights)
     return weights @ (deviations * y) / (weights @ deviations**2)
+
+
+def common_step(
+    dts: Float[Array, " islands"], log_evidences: Float[Array, " islands"]
+) -> tuple[Scalar, Float[Array, ""]]:
+    """The geometric mean of what two islands choose, and ln dt_1 - ln dt_2; one without weight has no say."""
+    has_weight = log_evidences > -jnp.inf
+    shortest = jnp.min(jnp.where(has_weight, dts, 1.0))
+    longest = jnp.maximum(jnp.max(jnp.where(has_weight, dts, 0.0)), shortest)
+    dt = shortest * jnp.minimum(jnp.sqrt(longest / shortest), _MOST_HASTE)
+    return dt, jnp.where(jnp.all(has_weight), jnp.log(dts[0] / dts[1]), 0.0)
+
+
+def ladder_bias(gap: Scalar, gains: Float[Array, " islands"]) -> Scalar:
+    """What the mean of both islands' log evidences is off by in one step, since dt follows chance.
+
+    Args:
+        gap: ln dt_1 - ln dt_2.
+        gains: The increase of the log evidence on each island.
+    """
+    bias = gap * (gains[0] - gains[1]) / 4
+    return jnp.where(jnp.isfinite(bias), bias, 0.0)
 
 
 def is_torn(before: Population, leap: Leap) -> Bool[Array, ""]:

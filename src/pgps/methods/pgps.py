@@ -39,9 +39,11 @@ from pgps.methods.leap import (
     Flow,
     Leap,
     WeightedLeap,
+    common_step,
     increments,
     is_torn,
     island_by_island,
+    ladder_bias,
     leap_without_weights,
     on_islands,
     trusted_step,
@@ -172,7 +174,7 @@ class PGPS(AbstractMethod):
         path = self._chosen(state.memory.path)
         params, trainer, training = self._train(key_train, state)
         flow = self._flow(key_flow, state, params)
-        leap, edge = self._leap(key, state, path, params, flow, problem)
+        leap, gap, edge = self._leap(key, state, path, params, flow, problem)
         population, weights = leap.population, None
         row: Row = {}
 
@@ -183,6 +185,7 @@ class PGPS(AbstractMethod):
                 "ess": weights.ess,
                 "pareto_k": pareto_k(weights.log_weights),
                 "log_evidence": weights.log_evidence,
+                "ladder_bias": ladder_bias(gap, weights.log_evidences - state.weights.log_evidences),
             }
             key_resample, key_adjust = split(key_adjust)
             weights, indices = weights.resampled(key_resample, self.weighing.resample_below, self.weighing.scheme)
@@ -254,33 +257,37 @@ class PGPS(AbstractMethod):
 
     def _leap(
         self, key: Array, state: State, path: AbstractPath, params: PyTree, flow: Flow, problem: Problem
-    ) -> tuple[Leap, Bool[Array, ""]]:
+    ) -> tuple[Leap, Scalar, Bool[Array, ""]]:
         """Choose dt and move; with weights also weigh, and halve a step that proves too long.
 
-        A step over an edge is made again without a field. Also returned: whether the density is known to have an edge.
+        A step over an edge is made again without a field. Also returned: ln dt_1 - ln dt_2 of what the islands would
+        choose, and whether the density is known to have an edge.
         """
         t, weights, memory = state.clock.t, state.weights, state.memory
         if weights is None:
             rates = residual(flow.velocity, flow.divergence, state.population)
             dt = self.stepper.time_step(t, flow.velocity, rates, jnp.zeros_like(rates))
-            return leap_without_weights(state, flow, dt, path, problem, self._estimation_key(key)), memory.has_edge
+            leap = leap_without_weights(state, flow, dt, path, problem, self._estimation_key(key))
+            return leap, jnp.zeros_like(dt), memory.has_edge
 
-        def time_step(flow: Flow) -> tuple[Float[Array, " n"], Scalar]:
+        def time_step(flow: Flow) -> tuple[Float[Array, " n"], Scalar, Scalar]:
             rates = residual(flow.velocity, flow.divergence, state.population)
             islands = (*on_islands((flow.velocity, rates)), weights.on_islands)
             dts = jax.vmap(lambda *island: self.stepper.time_step(t, *island))(*islands)
-            # An island that has no weight left does not hold up the other one.
-            return rates, jnp.min(jnp.where(weights.log_evidences > -jnp.inf, dts, 1.0))
+            return rates, *common_step(dts, weights.log_evidences)
 
         ways = WeightedLeap(path, self.field, params, problem)
-        leap = ways.move(state, flow, *time_step(flow), memory.longest, memory.reach)
+        rates, dt, gap = time_step(flow)
+        leap = ways.move(state, flow, rates, dt, memory.longest, memory.reach)
         torn = is_torn(state.population, leap)
 
-        def without_field() -> Leap:
-            still = ways.stand_still(state, time_step(jax.tree.map(jnp.zeros_like, flow))[1], memory.reach)
-            return still._replace(num_tries=leap.num_tries + still.num_tries)
+        def without_field() -> tuple[Leap, Scalar]:
+            _, dt, gap = time_step(jax.tree.map(jnp.zeros_like, flow))
+            still = ways.stand_still(state, dt, memory.reach)
+            return still._replace(num_tries=leap.num_tries + still.num_tries), gap
 
-        return jax.lax.cond(torn | (leap.num_tries == 0), without_field, lambda: leap), memory.has_edge | torn
+        leap, gap = jax.lax.cond(torn | (leap.num_tries == 0), without_field, lambda: (leap, gap))
+        return leap, gap, memory.has_edge | torn
 
     def _estimation_key(self, key: Array) -> Array | None:
         """The key that estimates a stochastic target; weights and Metropolis's rule need the target itself."""

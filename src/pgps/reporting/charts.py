@@ -56,6 +56,7 @@ _COLUMNS = {
     "width_spread": Column("spread of local widths", bound=3.0),
     "covered": Column("distance covered by moves"),
     "reach": Column("length of a step, as a share of dt"),
+    "ladder_bias": Column("bias of the evidence by the step's length"),
     "field_norm": Column("mean length of the field", logarithmic=True),
 }
 
