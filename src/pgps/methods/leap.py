@@ -104,9 +104,7 @@ def _slope(log_weights: Float[Array, " n"], y: Float[Array, " n"], x: Float[Arra
     return weights @ (deviations * y) / (weights @ deviations**2)
 
 
-def common_step(
-    dts: Float[Array, " islands"], log_evidences: Float[Array, " islands"]
-) -> tuple[Scalar, Float[Array, ""]]:
+def common_step(dts: Float[Array, " islands"], log_evidences: Float[Array, " islands"]) -> tuple[Scalar, Scalar]:
     """The geometric mean of what two islands choose, and ln dt_1 - ln dt_2; one without weight has no say."""
     has_weight = log_evidences > -jnp.inf
     shortest = jnp.min(jnp.where(has_weight, dts, 1.0))
