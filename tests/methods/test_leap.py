@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import pgps
-from pgps import methods
 from pgps.methods.leap import common_step, ladder_bias
 
 HAS_WEIGHT, HAS_NONE = 0.0, -np.inf
@@ -69,7 +68,7 @@ def test_the_bias_is_part_of_the_error(monkeypatch: pytest.MonkeyPatch):
 
     usual, _ = error(82)
     # Another number of particles, so that no compiled program is at hand.
-    monkeypatch.setattr(methods.pgps, "ladder_bias", lambda gap, gains: jnp.ones_like(gap))
+    monkeypatch.setattr("pgps.methods.pgps.ladder_bias", lambda gap, gains: jnp.ones_like(gap))
     with pytest.warns(pgps.PGPSWarning, match="the log evidence is uncertain"):
         biased, num_steps = error(84)
     assert usual < 0.5 < num_steps <= biased < num_steps + 0.5
