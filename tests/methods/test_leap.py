@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import pgps
+from pgps import adjustments, fields, trainers
 from pgps.methods.leap import common_step, ladder_bias
 
 HAS_WEIGHT, HAS_NONE = 0.0, -np.inf
@@ -63,7 +64,9 @@ def test_the_bias_is_part_of_the_error(monkeypatch: pytest.MonkeyPatch):
             key=jax.random.key(0),
             # A number of its own, so that no compiled program is at hand.
             num_particles=84,
-            method=pgps.exact(scouting=None),
+            method=pgps.exact(
+                field=fields.Zero(), trainer=trainers.NoTraining(), moves=adjustments.NoAdjustment(), scouting=None
+            ),
         )
     num_steps = len(result.trace["t"])
     assert result.log_evidence_error is not None
