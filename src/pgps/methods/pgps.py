@@ -181,12 +181,7 @@ class PGPS(AbstractMethod):
         if self.weighing is not None:
             assert state.weights is not None
             weights = state.weights.reweighted(leap.increments)
-            row = {
-                "ess": weights.ess,
-                "pareto_k": pareto_k(weights.log_weights),
-                "log_evidence": weights.log_evidence,
-                "ladder_bias": ladder_bias(gap, weights.log_evidences - state.weights.log_evidences),
-            }
+            row = _weighed_row(weights, gap, weights.log_evidences - state.weights.log_evidences)
             key_resample, key_adjust = split(key_adjust)
             weights, indices = weights.resampled(key_resample, self.weighing.resample_below, self.weighing.scheme)
             population = population.take(indices)
@@ -340,6 +335,16 @@ def _row(leap: Leap, flow: Flow, training: Training, adjustment: Adjustment) -> 
         "width_ratio": adjustment.width_ratio,
         "faults": adjustment.faults,
         "inside": adjustment.inside,
+    }
+
+
+def _weighed_row(weights: Weights, gap: Scalar, gains: Float[Array, " islands"]) -> Row:
+    """What the weights tell before resampling."""
+    return {
+        "ess": weights.ess,
+        "pareto_k": pareto_k(weights.log_weights),
+        "log_evidence": weights.log_evidence,
+        "ladder_bias": ladder_bias(gap, gains),
     }
 
 
