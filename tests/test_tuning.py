@@ -36,7 +36,7 @@ def test_pilots_choose_by_the_target():
         return -10.0 * jnp.sum((x - 0.5) ** 2)
 
     law = pgps.Normal(shape=(2,))
-    # Of two pilots the errors, and with them the prices, are uncertain by a half: one key in ten takes the other path.
+    # By two pilots, whose errors are uncertain, one key in ten takes the other path.
     chosen = tuning.tune_path(posterior, law, key=KEY, num_runs=8, method=PLAIN, candidates=[(1.0, 0.3), (0.0, 1.0)])
     assert (chosen.path.alpha, chosen.path.beta) == (0.0, 1.0)
 

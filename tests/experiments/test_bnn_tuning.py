@@ -26,6 +26,10 @@ def tuned(
     """What is chosen if `judge(chosen, fold)` is the loss of each pilot, and the folds and lengths of the pilots."""
     lengths, folds, held_out = [], [], {_fold(TRAIN, 0, fold, 4)[1].labels[0]: fold for fold in range(4)}
 
+    def method_of(_setting: Setting, _rows: int, _num: int, sizes: Sizes, chosen: dict[str, float]) -> dict[str, float]:
+        lengths.append(sizes)
+        return chosen
+
     def run(posterior: Any, chosen: dict[str, float], *_: Any) -> Any:
         failed = judge(chosen, 0) == np.inf
         return SimpleNamespace(chosen=chosen, status=Status.NONFINITE_DENSITY if failed else Status.COMPLETED)
@@ -36,7 +40,7 @@ def tuned(
 
     posterior = SimpleNamespace(predict=lambda result, features: SimpleNamespace(mean=result.chosen))
     monkeypatch.setattr(bnn_cells, "_posterior", lambda *_: posterior)
-    monkeypatch.setattr(bnn_cells, "_method", lambda *args: lengths.append(args[3]) or args[4])
+    monkeypatch.setattr(bnn_cells, "_method", method_of)
     monkeypatch.setattr(bnn_cells, "_sample", run)
     monkeypatch.setattr(bnn_cells, "negative_log_likelihood", loss)
     setting = Setting(lambda _: (TRAIN, TRAIN), method, 10, 1.0, Sizes(), GRID, 0.1)

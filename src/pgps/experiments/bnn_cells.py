@@ -178,7 +178,7 @@ def _tune(setting: Setting, train: Dataset, seed: int) -> dict[str, float]:
 
 
 def _fold(train: Dataset, seed: int, fold: int, num_folds: int) -> tuple[Dataset, Dataset]:
-    """The other training rows, and a fold, held out, standardised; all are equal in size, for one compilation."""
+    """The training rows outside a fold, and those in it, standardised; folds are of one size, for one compilation."""
     rows = np.random.default_rng(seed).permutation(len(train.labels))
     size = len(rows) // num_folds
     held = np.s_[fold * size : (fold + 1) * size]
