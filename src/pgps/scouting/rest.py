@@ -19,9 +19,10 @@ density with an edge breaks the identity by itself.
 
 from typing import NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Int
-from scipy import linalg
+from jaxtyping import Array, Float, Int
 
 from pgps.metrics.base import normalised_weights
 from pgps.metrics.moments import moments
@@ -44,12 +45,11 @@ class Rest(NamedTuple):
 
 
 class Side(NamedTuple):
-    """One half of the particles: coordinates and scores in standard deviations, log-weights and families."""
+    """One half of the particles: coordinates and scores in standard deviations, and square roots of weights."""
 
-    u: Float[np.ndarray, "n dim"]
-    scores: Float[np.ndarray, "n dim"]
-    log_weights: Float[np.ndarray, " n"]
-    families: Int[np.ndarray, " n"]
+    u: Float[Array, "n dim"]
+    scores: Float[Array, "n dim"]
+    root: Float[Array, " n"]
 
 
 def at_rest(
@@ -76,12 +76,10 @@ def at_rest(
         # Particles in one place show nothing, and an island that has lost all of its weight cannot be compared.
         return Rest(0.0, 0.0)
     u, s = (x - center)[:, used] / scale[used], (s * scale)[:, used]
-    # Single precision will do: the ridge is far above its rounding. It takes half of the time.
-    u, s = u.astype(np.float32), s.astype(np.float32)
-    one, other = (Side(u[i], s[i], log_weights[i], families[i]) for i in (slice(half), slice(half, None)))
-    between = _stein_kernel(one, other)
-    found = _look(one, other, between.T), _look(other, one, between)
-    return Rest(*np.sum(found, axis=0) / (2, np.sqrt(2)))
+    halves = [slice(half), slice(half, None)]
+    found = _strongest_fields(*(_side(u[own], s[own], log_weights[own]) for own in halves))
+    seen = [_look(np.asarray(g), log_weights[own], families[own]) for g, own in zip(found, halves, strict=True)]
+    return Rest(*np.sum(seen, axis=0) / (2, np.sqrt(2)))
 
 
 def unrest(rest: Rest) -> list[str]:
@@ -95,43 +93,54 @@ def unrest(rest: Rest) -> list[str]:
     ]
 
 
-def _stein_kernel(one: Side, other: Side) -> Float[np.ndarray, "n m"]:
+def _side(
+    u: Float[np.ndarray, "n dim"], scores: Float[np.ndarray, "n dim"], log_weights: Float[np.ndarray, " n"]
+) -> Side:
+    root = np.sqrt(normalised_weights(log_weights, len(u)))
+    # Single precision will do: the ridge is far above its rounding. It takes half of the time.
+    return Side(*(jnp.asarray(array, jnp.float32) for array in (u, scores, root)))
+
+
+# Compiled, and not by NumPy and SciPy: each has threads of its own, which got in the way of each other and of XLA's.
+@jax.jit
+def _strongest_fields(one: Side, other: Side) -> tuple[Float[Array, " n"], Float[Array, " m"]]:
+    """g on either side, of the field that the opposite side finds."""
+    between = _stein_kernel(one, other)
+    return between @ _dual_field(other), between.T @ _dual_field(one)
+
+
+def _dual_field(side: Side) -> Float[Array, " n"]:
+    """The field that shows most on one side, as coefficients of its particles' kernels."""
+    gram = side.root[:, None] * _stein_kernel(side, side) * side.root
+    gram += _RIDGE * jnp.trace(gram) * jnp.eye(len(gram), dtype=gram.dtype)
+    return side.root * jax.scipy.linalg.cho_solve((jnp.linalg.cholesky(gram), True), side.root)
+
+
+def _stein_kernel(one: Side, other: Side) -> Float[Array, "n m"]:
     """Products of g between particles, summed over all damped quadratic fields: k0 of w(u) w(v) (1 + u.v / D)^2."""
     dim = one.u.shape[1]
     growth, scores, radial = _damped(one)
     other_growth, other_scores, other_radial = _damped(other)
-    # (s.s') base^2 + 2/D (base (r + r' + D) + base - 1), in place: these matrices are what takes time here.
-    base, k0 = one.u @ other.u.T, scores @ other_scores.T
-    base /= dim
-    base += 1
-    k0 *= base
-    k0 += 2 / dim * radial[:, None]
-    k0 += 2 / dim * (other_radial + dim + 1)
-    k0 *= base
-    k0 -= 2 / dim
-    k0 /= growth[:, None]
-    k0 /= other_growth
-    return k0
+    base = 1 + one.u @ other.u.T / dim
+    radials = radial[:, None] + other_radial + dim
+    k0 = (scores @ other_scores.T) * base**2 + 2 / dim * (base * radials + base - 1)
+    return k0 / (growth[:, None] * other_growth)
 
 
-def _damped(side: Side) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, "n dim"], Float[np.ndarray, " n"]]:
+def _damped(side: Side) -> tuple[Float[Array, " n"], Float[Array, "n dim"], Float[Array, " n"]]:
     """1 / w(u), the scores of the density times w(u), and their products with u."""
     u, dim = side.u, side.u.shape[1]
-    growth = 1 + np.sum(u**2, axis=1) / (_REACH * dim)
+    growth = 1 + jnp.sum(u**2, axis=1) / (_REACH * dim)
     # The damping enters as if it were a factor of the density.
     scores = side.scores - 2 * u / (_REACH * dim * growth[:, None])
-    return growth, scores, np.sum(scores * u, axis=1)
+    return growth, scores, jnp.sum(scores * u, axis=1)
 
 
-def _look(finding: Side, looking: Side, between: Float[np.ndarray, "m n"]) -> tuple[float, float]:
-    """The ratio and its standard errors on one side, for the field that the other side finds."""
-    gram = _stein_kernel(finding, finding)
-    root = np.sqrt(normalised_weights(finding.log_weights, len(gram))).astype(gram.dtype)
-    gram = root[:, None] * gram * root
-    gram[np.diag_indices_from(gram)] += _RIDGE * np.trace(gram)
-    # Without the condition number, which `linalg.solve` would estimate: the ridge bounds it.
-    g = between @ (root * linalg.cho_solve(linalg.cho_factor(gram, lower=True, overwrite_a=True), root))
-    found = moments(g, looking.log_weights, looking.families)
+def _look(
+    g: Float[np.ndarray, " n"], log_weights: Float[np.ndarray, " n"], families: Int[np.ndarray, " n"]
+) -> tuple[float, float]:
+    """The ratio and its standard errors on one side."""
+    found = moments(g, log_weights, families)
     if not found.sd > 0 or not found.mean_error > 0:
         return 0.0, 0.0
     return float(found.mean / found.sd), float(found.mean / found.mean_error)
