@@ -46,12 +46,13 @@ def has_edge(
         return problem.log_initial(x) + problem.log_target(x)
 
     center = problem.center if center is None else center
-    places = particles, center + _SPREAD * (particles - center)
-    values = jnp.concatenate([problem.spread.map(log_both, x) for x in places])
+    places = jnp.stack([particles, center + _SPREAD * (particles - center)])
+    # A loop, since the density is compiled once then: its compilation may take longer than all of its calls.
+    values = jax.lax.map(lambda x: problem.spread.map(log_both, x), places).ravel()
     is_outside = values == -jnp.inf
 
     def jumps() -> Bool[Array, ""]:
-        x = jnp.concatenate(places)
+        x = places.reshape(-1, particles.shape[1])
         highest = jnp.argmax(jnp.where(jnp.isnan(values), -jnp.inf, values))
         start = x[highest], values[highest]
         (which,) = jnp.nonzero(is_outside, size=_NUM_WAYS, fill_value=0)
@@ -89,17 +90,14 @@ def _first_inside(
 ) -> tuple[Float[Array, "n dim"], Int[Array, " n"]]:
     """The first of all tries that is inside, and how many are; the particles are the first try."""
 
-    def is_inside(x: Float[Array, "n dim"]) -> Bool[Array, " n"]:
-        return problem.spread.map(problem.log_target, x) != -jnp.inf
-
     def draw(k: Int[Array, ""], drawn: tuple[Array, Array]) -> tuple[Array, Array]:
         chosen, num_inside = drawn
-        candidates = problem.draw(fold_in(key, k), len(particles))
-        inside = is_inside(candidates)
+        candidates = jnp.where(k == 0, particles, problem.draw(fold_in(key, k), len(particles)))
+        inside = problem.spread.map(problem.log_target, candidates) != -jnp.inf
         taken = inside & (num_inside == 0)
         return jnp.where(taken[:, None], candidates, chosen), num_inside + inside
 
-    return jax.lax.fori_loop(1, _NUM_TRIES, draw, (particles, is_inside(particles).astype(int)))
+    return jax.lax.fori_loop(0, _NUM_TRIES, draw, (particles, jnp.zeros(len(particles), int)))
 
 
 def _last_value(

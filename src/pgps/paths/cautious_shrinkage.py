@@ -36,7 +36,11 @@ class CautiousShrinkage(LogWeightedShrinkage):
         geometric = self._with(jnp.zeros((), dtype), jnp.ones((), dtype))
         if problem.initial.covers:
             return geometric, Evaluations(values=0)
-        rates, geometric_rates = self._first_rates(particles, problem), geometric._first_rates(particles, problem)
+        # A loop over both paths: the density is compiled once then.
+        alphas, betas = jnp.asarray([self.alpha, 0.0], dtype), jnp.asarray([self.beta, 1.0], dtype)
+        rates, geometric_rates = jax.lax.map(
+            lambda own: self._with(*own)._first_rates(particles, problem), (alphas, betas)
+        )
         growth = _deviation(rates) / _deviation(geometric_rates)
         # Not "if it grows too much", which nan would not do.
         safe = (growth * self.beta**2 <= _LARGEST_GROWTH) & ~has_edge & jnp.all(rates != -jnp.inf)
