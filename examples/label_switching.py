@@ -6,6 +6,7 @@ Whoever swaps the components has the same density again. A chain of NUTS finds o
 """
 
 from pathlib import Path
+from typing import Literal
 
 import jax
 import numpy as np
@@ -32,6 +33,7 @@ def main(
     out: Path | None = None,
     method: pgps.methods.AbstractMethod | None = None,
     num_draws: int = 2000,
+    nuts_sampler: Literal["pymc", "numpyro"] = "pymc",
 ) -> tuple[metrics.Moments, float, np.ndarray, pgps.Result]:
     """Sample a PyMC mixture with exchangeable components, next to one chain of NUTS.
 
@@ -43,7 +45,13 @@ def main(
     result = pgps.adapters.pymc.sample(model, key=key, num_particles=num_particles, method=method)
     with model:
         chain = pm.sample(
-            num_draws, tune=1000, chains=1, random_seed=seed, progressbar=False, compute_convergence_checks=False
+            num_draws,
+            tune=1000,
+            chains=1,
+            random_seed=seed,
+            progressbar=False,
+            compute_convergence_checks=False,
+            nuts_sampler=nuts_sampler,
         )
     particles, draws = np.asarray(result.particles["means"]), chain["posterior"]["means"].values
 

@@ -209,7 +209,8 @@ def test_fresh_particles_have_an_unbiased_evidence():
     again = result.draw(jax.random.key(8), 40_001)
     np.testing.assert_array_equal(again.particles, fresh.particles)
     equal = fresh.resample(jax.random.key(9), 5000)
-    assert np.mean(equal) == pytest.approx(0.45, abs=4 * 1.7 / np.sqrt(5000))
+    # Their mean has the error of the weighted ones besides its own.
+    assert np.mean(equal) == pytest.approx(0.45, abs=4 * 1.7 * np.sqrt(1 / 5000 + 4 / fresh.ess))
 
 
 QUICK = {
