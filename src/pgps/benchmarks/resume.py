@@ -44,7 +44,7 @@ class Preset(NamedTuple):
     num_kills: int
 
 
-PRESETS = {"full": Preset(("smc", "exact"), 20), "smoke": Preset(("smc",), 5)}
+PRESETS = {"full": Preset(("smc", "exact"), 20), "smoke": Preset(("smc",), 3)}
 
 
 class Fate(NamedTuple):
