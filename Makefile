@@ -8,9 +8,8 @@ ARGS ?=
 CONSTRAINTS ?= constraints.txt
 
 BIN := .venv/bin
-# Warnings about the machine's own package locations are noise here; errors are not, and they still end the run. Python
-# compiles what it imports, which is far less than all.
-PIP := $(BIN)/python -m pip --disable-pip-version-check install -qq --no-compile
+# Warnings about the machine's own package locations are noise here; errors are not, and they still end the run.
+PIP := $(BIN)/python -m pip --disable-pip-version-check install -qq
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test arviz lint types docs clean
