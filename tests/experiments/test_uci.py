@@ -55,6 +55,14 @@ CLASSES = {"sonar": 2, "wine-white": 7, "wine-red": 6, "australian": 2, "heart":
 
 @needs_files
 @pytest.mark.parametrize("name", CLASSES)
+def test_small_sets_are_tuned_on_four_folds(name: str):
+    (cell,) = [cell for cell in uci.UCI("corrected").cells("paper") if cell.name == f"{name}-svgd"]
+    is_small = len(corrected_parts(name, 0)[0].labels) < 500
+    assert cell.settings["grid"]["num_folds"] == (4 if is_small else 2)
+
+
+@needs_files
+@pytest.mark.parametrize("name", CLASSES)
 def test_rows_and_classes(name: str):
     """The released code loses first rows, and has classes that do not exist; COVERTYPE's 8,000 rows are some of all."""
     quirks, num = uci.SETS[name], 8000 if name == "covertype" else len(load_table(name))
