@@ -2,6 +2,8 @@
 
 import inspect
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -414,6 +416,39 @@ def test_bench_hands_over_to_the_benchmark(capsys, monkeypatch):
         ((Path("runs/bench-1"), False), {"preset": training_step.FULL}),
         ((Path("here"), True), {"preset": training_step.SMOKE, "repeats": 2}),
     ]
+
+
+@pytest.mark.usefixtures("folder")
+def test_threads_are_those_that_are_asked_for(monkeypatch):
+    from pgps.benchmarks import training_step
+    from pgps.benchmarks.timing import environment, write
+
+    def run(out: Path, *_args, **_kwargs) -> dict:
+        write(out, environment())
+        return {}
+
+    monkeypatch.setattr(training_step, "run", run)
+    monkeypatch.setattr(training_step, "format_table", lambda _record: "the table")
+    monkeypatch.setenv("NPROC", "5")
+    for folder, options in (("all", []), ("some", ["--threads", "3"])):
+        assert main(["bench", "training-step", "--quiet", "--out", folder, *options]) == 0
+    threads = [json.loads(Path(folder, "result.json").read_text())["machine"]["threads"] for folder in ("all", "some")]
+    assert threads == [5, 3]
+    assert main(["reproduce", "--list", "--threads", "2"]) == 0
+    assert os.environ["NPROC"] == "2"
+
+
+def test_xla_has_the_threads_that_are_asked_for():
+    """Threads of its pool, by the system's count, in processes of their own."""
+    script = (
+        "import os, sys; from pgps._cli_devices import limit_threads; limit_threads(int(sys.argv[1])); import jax; "
+        "jax.numpy.ones(3).sum().block_until_ready(); print(len(os.listdir('/proc/self/task')))"
+    )
+    counts = [
+        int(subprocess.run([sys.executable, "-c", script, number], check=True, capture_output=True, text=True).stdout)
+        for number in ("1", "5")
+    ]
+    assert counts[1] >= counts[0] + 4
 
 
 @pytest.mark.usefixtures("folder")

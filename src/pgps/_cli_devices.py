@@ -1,15 +1,28 @@
-"""Options about devices and processes, and the mesh that they ask for."""
+"""Options about threads, devices and processes, and the mesh that they ask for."""
 
 import argparse
 import contextlib
+import os
 from typing import Any
 
 import jax
 from jax.sharding import Mesh
 
 from pgps import _cli_inputs as inputs
+from pgps.programs import THREADS_VARIABLE
 
 AXIS = "particles"
+
+
+def add_threads(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
+    """Give the parser the option about threads."""
+    threads_help = "threads on a CPU (default: one per core); 1 is often faster where steps take milliseconds"
+    parser.add_argument("--threads", type=inputs.whole(1, 4096), metavar="N", help=threads_help)
+
+
+def limit_threads(number: int) -> None:
+    """Have XLA use so many threads. To be called before JAX is used for anything."""
+    os.environ[THREADS_VARIABLE] = str(number)
 
 
 def add_options(group: argparse._ArgumentGroup) -> None:

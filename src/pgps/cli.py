@@ -17,6 +17,7 @@ import pgps
 from pgps import _cli_bench as bench_command
 from pgps import _cli_bnn as bnn_command
 from pgps import _cli_config as config
+from pgps import _cli_devices as devices
 from pgps import _cli_inputs as inputs
 from pgps import _cli_report as report_command
 from pgps import _cli_sample as sample_command
@@ -50,6 +51,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             argv[1:] = config.expanded(_commands(parser)["sample"], argv[1:])
         inputs.check_words(argv)
         args = parser.parse_args(argv, argparse.Namespace(asked=asked))
+        if getattr(args, "threads", None) is not None:
+            devices.limit_threads(args.threads)
         keep_for_later()
         return args.command(args)
     except inputs.MisuseError as error:
@@ -136,6 +139,7 @@ def _add_common_options(parser: argparse.ArgumentParser, seed_remark: str) -> No
     group.add_argument(
         "--out", type=inputs.path, metavar="DIR", help="a new or empty folder (default: a new one in runs/)"
     )
+    devices.add_threads(group)
     group.add_argument("--quiet", action="store_true", help="print the path of the report, and warnings, but no more")
 
 
@@ -156,7 +160,9 @@ def _add_reproduce_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cells", type=inputs.names, default=("*",), metavar="LIST", help=cells_help)
     out_help = "a new folder, or one to go on in (default: runs/reproduce/PRESET)"
     parser.add_argument("--out", type=inputs.path, metavar="DIR", help=out_help)
-    parser.add_argument("--jobs", type=inputs.whole(1, 64), default=1, metavar="N", help="processes (default: 1)")
+    jobs_help = "processes, with one thread each if there are several (default: 1)"
+    parser.add_argument("--jobs", type=inputs.whole(1, 64), default=1, metavar="N", help=jobs_help)
+    devices.add_threads(parser)
     parser.add_argument("--quiet", action="store_true", help="print the paths of the reports and no more")
 
 

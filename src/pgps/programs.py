@@ -19,6 +19,9 @@ import jax
 
 from pgps.storage import cache_folder
 
+THREADS_VARIABLE = "NPROC"
+"""Tells XLA how many threads it has on a CPU; read once, when JAX is first used."""
+
 _MAPS = Path("/proc/self/maps")
 _LIMIT = Path("/proc/sys/vm/max_map_count")
 _LARGEST_SHARE = 0.5

@@ -12,6 +12,7 @@ from typing import Any
 import jax
 
 from pgps._version import __version__
+from pgps.programs import THREADS_VARIABLE
 
 Steps = Callable[[int], float]
 """Takes so many steps, each of which depends on the last, and returns a number that depends on them."""
@@ -57,9 +58,11 @@ def torch_version() -> str | None:
 
 def environment(**versions: str | None) -> dict[str, Any]:
     """The versions and the machine that figures were measured with."""
+    cores = os.cpu_count()
+    threads = int(os.environ.get(THREADS_VARIABLE) or cores or 1)
     return {
         "versions": {"pgps": __version__, "jax": jax.__version__, **versions},
-        "machine": {"cpu": platform.processor() or platform.machine(), "cores": os.cpu_count()},
+        "machine": {"cpu": platform.processor() or platform.machine(), "cores": cores, "threads": threads},
     }
 
 

@@ -18,7 +18,7 @@ from pgps.targets import Dataset, fill_missing, load_dataset, load_table, partit
 PRIOR_VARIANCE = 0.5
 STEP_SIZE = 0.1
 _COVERTYPE_ROWS = 8000
-# Sets with fewer than 500 training rows: half of them is too few to tune on, and the verdict of two folds mostly chance.
+# Sets with fewer than 500 training rows: half of these is too few to tune on, and what two folds say is mostly chance.
 _SMALL_SETS = ("sonar", "australian", "heart", "glass")
 _SMALL_SET_FOLDS = 4
 

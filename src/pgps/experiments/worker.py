@@ -14,13 +14,13 @@ from pathlib import Path
 
 from pgps.experiments import EXPERIMENTS
 from pgps.experiments.runner import missing_cells, run_cell
+from pgps.programs import THREADS_VARIABLE
 from pgps.result import PGPSWarning
 
 
 def start_workers(name: str, preset: str, seeds: Sequence[int], folder: Path, only: Sequence[str], jobs: int) -> None:
     """Run all cells that are missing in `jobs` processes, and wait for them."""
-    # The number of cores that XLA believes it has.
-    environment = {**os.environ, "NPROC": "1"}
+    environment = {**os.environ, THREADS_VARIABLE: "1"}
     with tempfile.TemporaryDirectory() as claims:
         words = [name, preset, ",".join(map(str, seeds)), str(folder), ",".join(only), claims]
         command = [sys.executable, "-m", "pgps.experiments.worker", *words]
