@@ -23,8 +23,8 @@ MOST_STEPS = 64
 """Steps per compiled call, at most."""
 
 COMPILER_OPTIONS = {"xla_cpu_prefer_vector_width": 512}
-"""XLA takes vectors of 256 bits unless told otherwise. With 512, where a processor has them, a training step takes a
-fifth less of the time; elsewhere the option does nothing."""
+"""For the program of a run's steps. XLA takes vectors of 256 bits unless told otherwise; with 512, where a processor
+has them, a training step takes a fifth less of the time, and elsewhere the option does nothing."""
 
 Observe = Callable[[PyTree], dict[str, Scalar]]
 """Measures something on all particles (a leading axis over them); compiled, and put into the trace at every step."""
@@ -112,7 +112,6 @@ def begin_runs(lanes: Lanes, num_particles: int, limit: Int[Array, ""]) -> Run:
     return lanes.map(begin)
 
 
-@eqx.filter_jit(compiler_options=COMPILER_OPTIONS)
 def advance_runs(
     lanes: Lanes, limit: Int[Array, ""], observe: Observe | None, runs: Run, num_steps: Int[Array, ""]
 ) -> tuple[Run, Row, Int[Array, " lanes"]]:
@@ -147,6 +146,10 @@ def advance_runs(
         return jax.lax.while_loop(unfinished, advance, (run, rows, jnp.asarray(0)))
 
     return lanes.map(advance_one, runs)
+
+
+# Apart from the function itself, whose shapes are looked at, too: JAX has no compiler options inside of other programs.
+compiled_advance_runs = eqx.filter_jit(advance_runs, compiler_options=COMPILER_OPTIONS)
 
 
 def without_weak_types(state: State) -> State:

@@ -22,7 +22,7 @@ from pgps.density import Population, Problem
 from pgps.fingerprint import fingerprint
 from pgps.interrupt import deferred_interrupt
 from pgps.journal import Journal
-from pgps.lanes import MOST_STEPS, Lanes, Observe, Run, advance_runs, begin_runs
+from pgps.lanes import MOST_STEPS, Lanes, Observe, Run, advance_runs, begin_runs, compiled_advance_runs
 from pgps.methods.base import TRANSPORT, AbstractMethod, Row, State, Trace
 from pgps.progress import Report, progress_bar
 from pgps.result import Status
@@ -94,9 +94,11 @@ def drive(
     lanes_init = dataclasses.replace(lanes, keys=keys_init)
     limit = _limit_per_particle(options.max_evaluations, method.num_evaluated(num_particles))
     begin = partial(begin_runs, lanes_init, num_particles, limit)
-    advance = partial(advance_runs, lanes, limit, options.observe)
+    advance = partial(compiled_advance_runs, lanes, limit, options.observe)
 
-    kept = None if keeper is None else _resume(keeper, begin, advance, limit)
+    kept = None
+    if keeper is not None:
+        kept = _resume(keeper, begin, partial(advance_runs, lanes, limit, options.observe), limit)
     spread = problem.spread
     show = options.progress if jax.process_index() == 0 else False
     with progress_bar(show) as report, _failures_on_the_device():
