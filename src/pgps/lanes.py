@@ -149,7 +149,8 @@ def advance_runs(
 
 
 # Apart from the function itself, whose shapes are looked at, too: JAX has no compiler options inside of other programs.
-compiled_advance_runs = eqx.filter_jit(advance_runs, compiler_options=COMPILER_OPTIONS)
+# Equinox passes options on to JAX, but its overloads do not tell.
+compiled_advance_runs = eqx.filter_jit(advance_runs, compiler_options=COMPILER_OPTIONS)  # pyright: ignore[reportCallIssue]
 
 
 def without_weak_types(state: State) -> State:
