@@ -5,6 +5,7 @@ runs of the program.
 """
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import equinox as eqx
@@ -148,9 +149,13 @@ def advance_runs(
     return lanes.map(advance_one, runs)
 
 
-# Apart from the function itself, whose shapes are looked at, too: JAX has no compiler options inside of other programs.
-# Equinox passes options on to JAX, but its overloads do not tell.
-compiled_advance_runs = eqx.filter_jit(advance_runs, compiler_options=COMPILER_OPTIONS)  # pyright: ignore[reportCallIssue]
+@cache
+def compiled_advance_runs() -> Callable[..., tuple[Run, Row, Int[Array, " lanes"]]]:
+    """`advance_runs` as a program; the function itself tells of shapes, since JAX has no such options within programs."""
+    # When JAX is in use, since only then it knows: other compilers need not know a CPU's options.
+    options = COMPILER_OPTIONS if jax.default_backend() == "cpu" else None
+    # Equinox passes options on to JAX, but its overloads do not tell.
+    return eqx.filter_jit(advance_runs, compiler_options=options)  # pyright: ignore[reportCallIssue]
 
 
 def without_weak_types(state: State) -> State:

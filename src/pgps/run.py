@@ -94,7 +94,7 @@ def drive(
     lanes_init = dataclasses.replace(lanes, keys=keys_init)
     limit = _limit_per_particle(options.max_evaluations, method.num_evaluated(num_particles))
     begin = partial(begin_runs, lanes_init, num_particles, limit)
-    advance = partial(compiled_advance_runs, lanes, limit, options.observe)
+    advance = partial(compiled_advance_runs(), lanes, limit, options.observe)
 
     kept = None
     if keeper is not None:

@@ -209,7 +209,7 @@ def test_an_interrupted_run_ends_the_experiment(monkeypatch):
         raise KeyboardInterrupt
 
     names = []
-    monkeypatch.setattr(run, "compiled_advance_runs", interrupt)
+    monkeypatch.setattr(run, "compiled_advance_runs", lambda: interrupt)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PGPSWarning)
         with pytest.raises(KeyboardInterrupt):
