@@ -151,8 +151,11 @@ def advance_runs(
 
 @cache
 def compiled_advance_runs() -> Callable[..., tuple[Run, Row, Int[Array, " lanes"]]]:
-    """`advance_runs` as a program; the function itself tells of shapes, since JAX has no such options within programs."""
-    # When JAX is in use, since only then it knows: other compilers need not know a CPU's options.
+    """`advance_runs` as a program, made when JAX is in use and knows what it compiles for.
+
+    The function itself serves where shapes are asked for: JAX has no compiler options inside of other programs.
+    """
+    # Other compilers need not know a CPU's options.
     options = COMPILER_OPTIONS if jax.default_backend() == "cpu" else None
     # Equinox passes options on to JAX, but its overloads do not tell.
     return eqx.filter_jit(advance_runs, compiler_options=options)  # pyright: ignore[reportCallIssue]
