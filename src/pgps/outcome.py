@@ -16,12 +16,12 @@ from pgps.draw import Fitted
 from pgps.edges import has_edge, most_values
 from pgps.lanes import Run
 from pgps.methods.base import TRANSPORT, AbstractMethod, State, Trace
-from pgps.methods.doubts import suspects_edge
+from pgps.methods.doubts import mixing_doubts, suspects_edge
 from pgps.methods.pgps import PGPS
 from pgps.metrics.base import normalised_weights
 from pgps.result import Result, Status
 from pgps.run import Options
-from pgps.scouting import Maxima, at_rest, differences, unrest
+from pgps.scouting import Maxima, accounts_for_evidence, at_rest, differences, unrest
 from pgps.spread import Spread
 from pgps.weights import Weights
 
@@ -66,7 +66,9 @@ def outcome(
     state, status = run.state, Status(int(run.status))
     resolution = 0.0 if weighed is None else _resolution(state.population)
     doubts = _status_doubts(run, num_particles, options) + _resolution_doubts(resolution, state.population)
-    doubts += method.doubts(trace) + _support_doubts(state, status) + [*opinion.doubts]
+    settled = _settled(opinion, method, trace)
+    doubts += [doubt for doubt in method.doubts(trace) if doubt not in settled]
+    doubts += [*_support_doubts(state, status), *opinion.doubts]
     if isinstance(method, PGPS) and weighed is not None and status == Status.COMPLETED:
         doubts += _cover_doubts(state, weighed, here)
     # Weights at an earlier t are not those of the target.
@@ -152,6 +154,8 @@ class Opinion(NamedTuple):
     doubts: Sequence[str] = ()
     evaluations: Evaluations = Evaluations()
     missed: Maxima | None = None
+    accounts_for_evidence: bool = False
+    """Whether direct integration finds the evidence around the maxima, and as the particles have it."""
 
 
 def _second_opinion(
@@ -185,7 +189,14 @@ def _second_opinion(
     # Where islands differ so much, modes are more than particles can hold. A second run that covers those of them that
     # ascents have found would be sure of these, and silent about the others.
     again = missing and scouting.again and weighed.log_evidence_error <= _LARGEST_ERROR
-    return Opinion(doubts, evaluations, maxima if again else None)
+    return Opinion(doubts, evaluations, maxima if again else None, not doubts and accounts_for_evidence(around))
+
+
+def _settled(opinion: Opinion, method: AbstractMethod, trace: Trace) -> list[str]:
+    """Doubts that an integral has settled: it needs no moves from mode to mode."""
+    if not opinion.accounts_for_evidence or not isinstance(method, PGPS):
+        return []
+    return mixing_doubts(trace, method.adjustment)
 
 
 def _with_edges(opinion: Opinion, state: State, trace: Trace, problem: Problem, left: float) -> Opinion:

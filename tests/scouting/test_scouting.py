@@ -10,9 +10,9 @@ from jax.scipy.stats import multivariate_normal, norm
 from scipy.spatial import KDTree
 
 import pgps
-from pgps import adjustments, cli, fields, scouting, targets, trainers
+from pgps import adjustments, cli, fields, outcome, scouting, targets, trainers
 from pgps.density import Evaluations, Problem
-from pgps.scouting import Around, Scouting, differences
+from pgps.scouting import Around, Scouting, accounts_for_evidence, differences
 from pgps.scouting import maxima as maxima_module
 from pgps.scouting.ascents import ascend
 
@@ -148,6 +148,27 @@ def test_a_lost_mode_is_seen_whatever_its_mass_and_the_evidences_error(log_evide
 def test_an_uncertain_evidence_is_no_reason_for_doubt():
     around, _ = look(exact_draws(0.5), -0.3, 0.3)
     assert differences(around) == []
+
+
+def test_integrals_account_for_the_evidence_of_exact_samples_alone():
+    draws = exact_draws(0.5)
+    assert accounts_for_evidence(look(draws, 0.0)[0])
+    # An evidence that is too low by a fifth, masses that are wrong by as much, or a third of the mass somewhere else.
+    assert not accounts_for_evidence(look(draws, -0.2)[0])
+    assert not accounts_for_evidence(look(draws, 0.2)[0])
+    elsewhere = np.where(np.arange(len(draws))[:, None] % 3 == 0, 20.0, draws).astype(np.float32)
+    assert not accounts_for_evidence(look(elsewhere, np.log(1.5))[0])
+    # One that is not known so well.
+    assert not accounts_for_evidence(look(draws, 0.0, 0.3)[0])
+
+
+def test_moves_between_modes_are_not_asked_for_where_integrals_account_for_the_evidence():
+    method = pgps.exact()
+    trace = {"t": np.ones(1), "covered": np.zeros(1), "adjustment_steps": np.array([20])}
+    [doubt] = outcome._settled(outcome.Opinion(accounts_for_evidence=True), method, trace)
+    assert doubt.startswith("the last moves covered 0%")
+    assert outcome._settled(outcome.Opinion(), method, trace) == []
+    assert outcome._settled(outcome.Opinion(accounts_for_evidence=True), method, trace | {"covered": np.ones(1)}) == []
 
 
 def test_scouts_keep_to_the_limit_of_evaluations():

@@ -50,12 +50,7 @@ def path_doubts(trace: Trace, moves: AbstractAdjustment) -> list[str]:
             "the way, so the evidence may be too low by more than its error; write the model in coordinates that are "
             "not centred, or ask for more moves"
         )
-    if (covered := trace["covered"][-1]) < _least_covered(trace, moves):
-        doubts.append(
-            f"the last moves covered {covered:.0%} of the way between independent particles, or between narrow and "
-            "wide parts of the density, so parts that are far away may be missing and the evidence too low; ask for "
-            "more moves"
-        )
+    doubts += mixing_doubts(trace, moves)
     if (apart := trace["disagreement"][-1]) > _FARTHEST_APART:
         doubts.append(
             f"the two islands are {apart:.1f} standard errors apart in the log evidence, so a part of the target is "
@@ -75,6 +70,16 @@ def path_doubts(trace: Trace, moves: AbstractAdjustment) -> list[str]:
             "and the target hardly overlap; start from a law that covers the target"
         )
     return doubts
+
+
+def mixing_doubts(trace: Trace, moves: AbstractAdjustment) -> list[str]:
+    """Last moves that were short; also where modes of different widths are apart, between which none can lead."""
+    if not len(trace["t"]) or (covered := trace["covered"][-1]) >= _least_covered(trace, moves):
+        return []
+    return [
+        f"the last moves covered {covered:.0%} of the way between independent particles, or between narrow and wide "
+        "parts of the density, so parts that are far away may be missing and the evidence too low; ask for more moves"
+    ]
 
 
 def suspects_edge(trace: Trace) -> bool:

@@ -2,7 +2,19 @@
 
 from pgps.scouting.law import Scouted, covering, scouted
 from pgps.scouting.maxima import Maxima
-from pgps.scouting.opinion import Around, Scouting, differences
+from pgps.scouting.opinion import Around, Scouting, accounts_for_evidence, differences
 from pgps.scouting.rest import Rest, at_rest, unrest
 
-__all__ = ["Around", "Maxima", "Rest", "Scouted", "Scouting", "at_rest", "covering", "differences", "scouted", "unrest"]
+__all__ = [
+    "Around",
+    "Maxima",
+    "Rest",
+    "Scouted",
+    "Scouting",
+    "accounts_for_evidence",
+    "at_rest",
+    "covering",
+    "differences",
+    "scouted",
+    "unrest",
+]

@@ -20,6 +20,7 @@ from scipy.special import gammaincinv
 
 from pgps import _checks
 from pgps.density import Evaluations, Problem
+from pgps.metrics.base import normalised_weights
 from pgps.metrics.moments import moments
 from pgps.scouting.maxima import Maxima, Search, find_maxima, gradients_of_curvatures
 
@@ -30,6 +31,11 @@ _LARGEST_ERROR = 0.25
 # Differences below this share of the evidence, or so many standard errors, are not worth a word.
 _LEAST_SHARE = 0.1
 _STANDARD_ERRORS = 4.0
+# Maxima account for the evidence if so much of it is around them, by integrals that are known this well, and agree with
+# the particles to within this and two standard errors.
+_LEAST_AROUND = 0.75
+_LARGEST_TOTAL_ERROR = 0.1
+_LARGEST_GAP = 0.05
 # Larger shares of the evidence are understated, lest their squares overflow.
 _LARGEST_LOG_SHARE = 300.0
 
@@ -42,6 +48,8 @@ class Around(NamedTuple):
     integrated_errors: Float[np.ndarray, " k"]
     sampled: Float[np.ndarray, " k"]
     sampled_errors: Float[np.ndarray, " k"]
+    sampled_together: float
+    """What the particles have around any of them."""
 
 
 class Scouting(eqx.Module):
@@ -105,7 +113,7 @@ class Scouting(eqx.Module):
         """
         key_maxima, key_draws = jax.random.split(key)
         maxima, radius = self.maxima(problem, key_maxima), _radius(problem.structure.dim)
-        rows = []
+        rows, anywhere = [], np.zeros(len(particles), bool)
         for k in range(len(maxima.centers)):
             inside = np.linalg.norm(maxima.coordinates(k, particles), axis=1) < radius
             sampled = moments(inside, log_weights, families)
@@ -118,9 +126,11 @@ class Scouting(eqx.Module):
                 # If particles have the mass that they should have, theirs tells what an error of the evidence is worth.
                 error = np.hypot(error, sampled.mean * log_evidence_error)
                 rows.append((maxima.centers[k], np.mean(shares), error, sampled.mean, sampled.mean_error))
+                anywhere |= inside
         evaluations = Evaluations(maxima.num_values + len(maxima.centers) * self.num_integrated, maxima.num_gradients)
         columns = [np.asarray(column) for column in zip(*rows, strict=True)] if rows else [np.zeros(0)] * 5
-        return Around(*columns), maxima, evaluations
+        together = float(normalised_weights(log_weights, len(particles)) @ anywhere)
+        return Around(*columns, together), maxima, evaluations
 
 
 def differences(around: Around) -> list[str]:
@@ -139,6 +149,14 @@ def differences(around: Around) -> list[str]:
         f"integrates to {integrated:.2g} of the evidence while particles there have {sampled:.2g}, so modes are "
         "missing or have wrong masses; start from pgps.scouted(logdensity_fn, initial, key=key) (--scouted)"
     ]
+
+
+def accounts_for_evidence(around: Around) -> bool:
+    """Whether both opinions find nearly all of the evidence around maxima, and as much of it."""
+    gap = float(np.sum(around.integrated - around.sampled))
+    error = float(np.linalg.norm([around.integrated_errors, around.sampled_errors]))
+    agree = error < _LARGEST_TOTAL_ERROR and abs(gap) < _LARGEST_GAP + 2 * error
+    return agree and around.sampled_together > _LEAST_AROUND
 
 
 def _radius(dim: int) -> float:
