@@ -130,7 +130,7 @@ class Scouting(eqx.Module):
         evaluations = Evaluations(maxima.num_values + len(maxima.centers) * self.num_integrated, maxima.num_gradients)
         columns = [np.asarray(column) for column in zip(*rows, strict=True)] if rows else [np.zeros(0)] * 5
         together = float(normalised_weights(log_weights, len(particles)) @ anywhere)
-        return Around(*columns, together), maxima, evaluations
+        return Around(*columns, sampled_together=together), maxima, evaluations
 
 
 def differences(around: Around) -> list[str]:
