@@ -74,7 +74,8 @@ def path_doubts(trace: Trace, moves: AbstractAdjustment) -> list[str]:
 
 def mixing_doubts(trace: Trace, moves: AbstractAdjustment) -> list[str]:
     """Last moves that were short; also where modes of different widths are apart, between which none can lead."""
-    if not len(trace["t"]) or (covered := trace["covered"][-1]) >= _least_covered(trace, moves):
+    # Without moves nothing is known of them.
+    if not len(trace["t"]) or not (covered := trace["covered"][-1]) < _least_covered(trace, moves):
         return []
     return [
         f"the last moves covered {covered:.0%} of the way between independent particles, or between narrow and wide "
