@@ -142,7 +142,7 @@ def work(name: str, folder: Path) -> None:
 
 
 def _live(name: str, life: Path, delay: float | None) -> float | None:
-    """Start or resume a run; returns the seconds from its first write to its end, or None if it was killed before.
+    """Start or resume a run; returns the seconds from its first write to its last, or None if it was killed before.
 
     Args:
         name: The method.
@@ -156,7 +156,7 @@ def _live(name: str, life: Path, delay: float | None) -> float | None:
         give_up = time.perf_counter() + _LONGEST_START
         while process.poll() is None and _stamp(file) == before and time.perf_counter() < give_up:
             time.sleep(0.001)
-        written = time.perf_counter()
+        written = time.time()
         if delay is not None:
             time.sleep(delay)
             process.kill()
@@ -165,7 +165,7 @@ def _live(name: str, life: Path, delay: float | None) -> float | None:
         process.kill()
     if code not in (0, -signal.SIGKILL):
         raise RuntimeError(f"a run of {name} ended with exit code {code}; see what it printed")
-    return time.perf_counter() - written if code == 0 else None
+    return max(file.stat().st_mtime - written, 0.0) if code == 0 else None
 
 
 def _start(name: str, folder: Path) -> subprocess.Popen:
