@@ -125,3 +125,17 @@ def test_a_second_command_reads_what_the_first_one_compiled(tmp_path: Path):
         logs.append(done.stderr)
     hits = "Persistent compilation cache hit for 'jit_advance_runs'"
     assert [hits in log for log in logs] == [False, True]
+
+
+def test_options_of_a_cpu_are_not_given_to_other_compilers(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert programs.compiler_options.__wrapped__() is None
+
+
+def test_options_that_a_compiler_does_not_have_are_left_out(monkeypatch: pytest.MonkeyPatch):
+    """XLA's options come and go, and with one that it does not know it compiles nothing."""
+    monkeypatch.setattr(programs, "CPU_OPTIONS", programs.CPU_OPTIONS | {"xla_cpu_of_another_version": 1})
+    options = programs.compiler_options.__wrapped__()
+    assert "xla_cpu_prefer_vector_width" in options
+    assert "xla_cpu_of_another_version" not in options
+    assert jax.jit(lambda x: x + 1, compiler_options=options)(1) == 2

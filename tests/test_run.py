@@ -118,13 +118,6 @@ def _kind(leaf: jax.ShapeDtypeStruct) -> str:
     return f"{leaf.dtype}{leaf.shape}{leaf.weak_type}"
 
 
-@pytest.mark.parametrize(("backend", "options"), [("cpu", lanes_module.COMPILER_OPTIONS), ("gpu", None)])
-def test_options_of_a_cpu_are_not_given_to_other_compilers(backend, options, monkeypatch):
-    monkeypatch.setattr(jax, "default_backend", lambda: backend)
-    monkeypatch.setattr(eqx, "filter_jit", lambda _function, compiler_options: compiler_options)
-    assert lanes_module.compiled_advance_runs.__wrapped__() == options
-
-
 def test_rows_do_not_keep_the_buffer_that_they_came_in():
     journal, buffer = Journal(Kept(None, [], 0.0, []), time.perf_counter()), np.zeros((1, 64))
     assert journal.add(None, {"t": buffer}, jnp.array([2])) == 2

@@ -16,16 +16,13 @@ from jaxtyping import Array, Int, PyTree, Scalar
 from pgps.density import Problem
 from pgps.methods.base import AbstractMethod, Row, State
 from pgps.noise import fold_in
+from pgps.programs import compiler_options
 from pgps.result import Status
 from pgps.settings import corresponding_leaves
 from pgps.spread import Spread
 
 MOST_STEPS = 64
 """Steps per compiled call, at most."""
-
-COMPILER_OPTIONS = {"xla_cpu_prefer_vector_width": 512}
-"""For the program of a run's steps. XLA takes vectors of 256 bits unless told otherwise; with 512, where a processor
-has them, a training step takes a fifth less of the time, and elsewhere the option does nothing."""
 
 Observe = Callable[[PyTree], dict[str, Scalar]]
 """Measures something on all particles (a leading axis over them); compiled, and put into the trace at every step."""
@@ -155,8 +152,7 @@ def compiled_advance_runs() -> Callable[..., tuple[Run, Row, Int[Array, " lanes"
 
     The function itself serves where shapes are asked for: JAX has no compiler options inside of other programs.
     """
-    # Other compilers need not know a CPU's options.
-    options = COMPILER_OPTIONS if jax.default_backend() == "cpu" else None
+    options = compiler_options()
     # Equinox passes options on to JAX, but its overloads do not tell.
     return eqx.filter_jit(advance_runs, compiler_options=options)  # pyright: ignore[reportCallIssue]
 

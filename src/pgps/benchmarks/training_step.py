@@ -21,7 +21,7 @@ import numpy as np
 from pgps import fields, recipes, storage, targets, trainers
 from pgps.benchmarks.timing import Steps, environment, milliseconds, torch_version, write
 from pgps.density import Population
-from pgps.lanes import COMPILER_OPTIONS
+from pgps.programs import compiler_options
 from pgps.result import PGPSWarning, Status
 from pgps.sample import sample
 
@@ -136,7 +136,7 @@ def _pgps_steps(shape: Shape) -> Steps:
     trainer = trainers.Gradient(threshold=0.0)
 
     # Everything is an argument: what a program closes over, XLA would fold into it.
-    @partial(jax.jit, compiler_options=COMPILER_OPTIONS)
+    @partial(jax.jit, compiler_options=compiler_options())
     def train(max_steps: jax.Array, population: Population, params: Any, memory: Any) -> jax.Array:
         limited = eqx.tree_at(lambda trainer: trainer.max_steps, trainer, max_steps)
         *_, training = limited.fit(jax.random.key(1), jnp.zeros(()), population, field, params, memory)

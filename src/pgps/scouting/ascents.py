@@ -74,6 +74,8 @@ def _updated(
     product = step @ change
     curved = product > 1e-10
     rate = 1 / jnp.where(curved, product, 1.0)
-    project = jnp.eye(len(step), dtype=step.dtype) - rate * jnp.outer(step, change)
-    updated = project @ covariance @ project.T + rate * jnp.outer(step, step)
+    # (I - rate s y^T) H (I - rate y s^T) + rate s s^T, without products of matrices.
+    turned = rate * covariance @ change
+    updated = covariance - jnp.outer(turned, step) - jnp.outer(step, turned)
+    updated += (rate * change @ turned + rate) * jnp.outer(step, step)
     return updated, curved & jnp.all(jnp.isfinite(updated))
