@@ -16,7 +16,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, Scalar
+from jaxtyping import Array, Bool, Float, Int
 
 from pgps.density import Problem
 from pgps.scouting.ascents import Ascent, ascend
@@ -26,8 +26,8 @@ _NEAREST = 0.1
 _REACH = 0.5
 _NEIGHBOURS = 10
 _BATCH = 8
-# Draws whose neighbours are sought at once, to bound the memory that takes.
-_AT_ONCE = 256
+# Draws whose neighbours are sought at once: what that takes stays near the processor.
+_AT_ONCE = 80
 # The farthest draws are spread by this power of the others' spread, and have this share of the starts.
 _FARTHEST_POWER = 3.0
 _SHARE_OF_FAR = 8
@@ -97,13 +97,17 @@ def _starts(
     values = jnp.where(jnp.isfinite(values), values, -jnp.inf)
     sizes = jnp.sum(x**2, axis=1)
 
-    def is_peak(one: tuple[Float[Array, " dim"], Scalar]) -> Bool[Array, ""]:
-        """Whether the neighbours, this draw among them, are nearer than any draw that is higher."""
-        place, value = one
-        distances = sizes - 2 * x @ place
-        return jnp.sum(distances < jnp.min(jnp.where(values > value, distances, jnp.inf))) >= _NEIGHBOURS
+    def are_peaks(some: tuple[Float[Array, "k dim"], Float[Array, " k"]]) -> Bool[Array, " k"]:
+        """Whether the neighbours, the draw among them, are nearer than any draw that is higher."""
+        places, heights = some
+        # A column for each draw: sums along columns are sums of whole vectors.
+        distances = sizes[:, None] - 2 * x @ places.T
+        to_higher = jnp.min(jnp.where(values[:, None] > heights, distances, jnp.inf), axis=0)
+        return jnp.sum(distances < to_higher, axis=0) >= _NEIGHBOURS
 
-    peaks = jax.lax.map(is_peak, (x, values), batch_size=_AT_ONCE)
+    # The first ones come again, to fill the last batch.
+    rows = np.arange(math.ceil(len(x) / _AT_ONCE) * _AT_ONCE).reshape(-1, _AT_ONCE) % len(x)
+    peaks = jax.lax.map(are_peaks, (x[rows], values[rows])).ravel()[: len(x)]
     num_far = num // _SHARE_OF_FAR
     near, far = (jnp.lexsort((-values, ~peaks, others)) for others in (is_far, ~is_far))
     return jnp.concatenate([near[: num - num_far], far[:num_far]])
@@ -113,17 +117,15 @@ def _distinct(ascents: Ascent, most: int, radius: float) -> list[tuple[np.ndarra
     """The highest maxima that ascents have reached, and a square root of the covariance at each."""
     x, values, gradients, covariances, _ = (np.asarray(array) for array in ascents)
     squares = np.einsum("ni,nij,nj->n", gradients, covariances, gradients)
+    reached = np.isfinite(values) & (squares < _NEAREST**2)
+    left = [i for i in np.argsort(-values, kind="stable") if reached[i]]
     found: list[tuple[np.ndarray, np.ndarray]] = []
-    for i in np.argsort(-values, kind="stable"):
-        if not np.isfinite(values[i]) or not squares[i] < _NEAREST**2 or len(found) == most:
-            continue
-        if found:
-            centers, roots = (np.stack(arrays) for arrays in zip(*found, strict=True))
-            offsets = np.linalg.solve(roots, (x[i] - centers)[:, :, None])
-            if np.any(np.linalg.norm(offsets[:, :, 0], axis=1) <= radius):
-                continue
-        if (root := _root(covariances[i])) is not None:
-            found.append((x[i], root))
+    while left and len(found) < most:
+        highest, *left = left
+        if (root := _root(covariances[highest])) is not None:
+            found.append((x[highest], root))
+            offsets = np.linalg.solve(root, (x[left] - x[highest]).T)
+            left = [i for i, is_apart in zip(left, np.linalg.norm(offsets, axis=0) > radius, strict=True) if is_apart]
     return found
 
 
