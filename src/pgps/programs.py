@@ -10,8 +10,8 @@ programs. The command line keeps them in the user's cache; a library leaves that
 own `JAX_COMPILATION_CACHE_DIR`.
 
 Options of the compiler speed up the steps of a run on a CPU. Vectors have 512 bits, where a processor has them: XLA
-takes 256 unless told otherwise, and a training step then takes a quarter longer. Sums over small axes are XLA's own:
-those of YNNPACK, a library that it prefers, take several times as long where the axis has less than a dozen numbers.
+takes 256 unless told otherwise, and a training step then takes a quarter longer. Sums are XLA's own: YNNPACK, a library
+that it hands some of them to, is slow where many are of a few numbers each, as those over a particle's clusters.
 """
 
 import hashlib
