@@ -136,6 +136,7 @@ def test_options_that_a_compiler_does_not_have_are_left_out(monkeypatch: pytest.
     """XLA's options come and go, and with one that it does not know it compiles nothing."""
     monkeypatch.setattr(programs, "CPU_OPTIONS", programs.CPU_OPTIONS | {"xla_cpu_of_another_version": 1})
     options = programs.compiler_options.__wrapped__()
+    assert options is not None
     assert "xla_cpu_prefer_vector_width" in options
     assert "xla_cpu_of_another_version" not in options
     assert jax.jit(lambda x: x + 1, compiler_options=options)(1) == 2
