@@ -22,8 +22,10 @@ from pgps import _checks
 from pgps.density import Population
 from pgps.fields.linear import AbstractLinearField, LinearParameters, Units
 
-# Lloyd's iterations that place the clusters: they need not be the best ones.
-_NUM_ITERATIONS = 10
+# Lloyd's iterations that place the clusters; as they go on from the last ones, a run makes many.
+_NUM_ITERATIONS = 5
+# Determinants of more rows are LAPACK's.
+_MOST_ROWS = 6
 
 
 class Clusters(NamedTuple):
@@ -52,16 +54,17 @@ class Local(AbstractLinearField):
         return LinearParameters(coefficients, Units.standard(dim, dtype), Clusters(centers, jnp.ones((), dtype)))
 
     def observe(self, params: LinearParameters, population: Population) -> LinearParameters:
-        """Place the clusters by k-means."""
-        units = Units.of(population.particles)
+        """Place the clusters by k-means, from where they were; one that has lost its members starts at a particle."""
+        units, last = Units.of(population.particles), params.units
         points = units.enter(population.particles)
-        first = points[jnp.linspace(0, len(points) - 1, self.num_clusters).astype(int)]
+        first = units.enter(last.location + last.scale * params.basis.centers)
+        spare = points[jnp.linspace(0, len(points) - 1, self.num_clusters).astype(int)]
 
         def improve(_: Int[Array, ""], centers: Float[Array, "clusters dim"]) -> Float[Array, "clusters dim"]:
             members = jax.nn.one_hot(jnp.argmin(_squares(points, centers), axis=1), len(centers), dtype=points.dtype)
             counts = jnp.sum(members, axis=0)
             means = members.T @ points / jnp.maximum(counts, 1)[:, None]
-            return jnp.where(counts[:, None] > 0, means, centers)
+            return jnp.where(counts[:, None] > 0, means, spare)
 
         centers = jax.lax.fori_loop(0, _NUM_ITERATIONS, improve, first)
         within = jnp.mean(jnp.min(_squares(points, centers), axis=1)) / points.shape[1]
@@ -96,7 +99,7 @@ class Local(AbstractLinearField):
         expansion = 1 + dt * shares @ scaling
         moves = dt * (shift + scaling * offsets)
         small = jnp.eye(len(shares), dtype=x.dtype) + _products(slopes, moves / expansion)
-        return jnp.sum(jnp.log(jnp.abs(expansion))) + jnp.linalg.slogdet(small)[1]
+        return jnp.sum(jnp.log(jnp.abs(expansion))) + _log_det(small)
 
     def stretch(self, params: LinearParameters, t: Scalar, x: Float[Array, " dim"]) -> Scalar:
         """The largest scaling, and the size of what the clusters' borders add."""
@@ -141,3 +144,23 @@ def _squares(points: Float[Array, "n dim"], centers: Float[Array, "clusters dim"
 def _products(one: Float[Array, "k dim"], other: Float[Array, "k dim"]) -> Float[Array, "k k"]:
     """The inner products of each two rows."""
     return jnp.sum(one[:, None] * other, axis=-1)
+
+
+def _log_det(matrix: Float[Array, "k k"]) -> Scalar:
+    """ln |det|, by elimination with pivots written out for a few rows: for many particles, each step is one vector's."""
+    num = len(matrix)
+    if num > _MOST_ROWS:
+        return jnp.linalg.slogdet(matrix)[1]
+    rows, log_det = [list(row) for row in matrix], jnp.zeros((), matrix.dtype)
+    for i in range(num):
+        for j in range(i + 1, num):
+            swaps = jnp.abs(rows[j][i]) > jnp.abs(rows[i][i])
+            both = list(zip(rows[i], rows[j], strict=True))
+            rows[i] = [jnp.where(swaps, b, a) for a, b in both]
+            rows[j] = [jnp.where(swaps, a, b) for a, b in both]
+        pivot = rows[i][i]
+        log_det += jnp.log(jnp.abs(pivot))
+        for j in range(i + 1, num):
+            share = jnp.where(pivot == 0, 0.0, rows[j][i] / pivot)
+            rows[j] = [b - share * a for a, b in zip(rows[i], rows[j], strict=True)]
+    return log_det

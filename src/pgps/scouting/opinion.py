@@ -15,7 +15,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 from scipy.special import gammaincinv
 
 from pgps import _checks
@@ -114,12 +114,11 @@ class Scouting(eqx.Module):
         key_maxima, key_draws = jax.random.split(key)
         maxima, radius = self.maxima(problem, key_maxima), _radius(problem.structure.dim)
         rows, anywhere = [], np.zeros(len(particles), bool)
+        log_ratios = self._log_ratios(problem, key_draws, maxima)
         for k in range(len(maxima.centers)):
             inside = np.linalg.norm(maxima.coordinates(k, particles), axis=1) < radius
             sampled = moments(inside, log_weights, families)
-            key = jax.random.fold_in(key_draws, k)
-            ratios = _ratios(problem, key, maxima.centers[k], maxima.roots[k], self.num_integrated)
-            logs = np.asarray(ratios, float) - log_evidence
+            logs = log_ratios[k] - log_evidence
             shares = np.exp(logs - max(0.0, np.max(logs) - _LARGEST_LOG_SHARE))
             error = np.std(shares, ddof=1) / np.sqrt(len(shares))
             if error < _LARGEST_ERROR * np.mean(shares):
@@ -131,6 +130,15 @@ class Scouting(eqx.Module):
         columns = [np.asarray(column) for column in zip(*rows, strict=True)] if rows else [np.zeros(0)] * 5
         together = float(normalised_weights(log_weights, len(particles)) @ anywhere)
         return Around(*columns, sampled_together=together), maxima, evaluations
+
+    def _log_ratios(self, problem: Problem, key: Array, maxima: Maxima) -> Float[np.ndarray, "k num"]:
+        """ln p / N at draws around each maximum; one program, filled up by rows that it does not look at."""
+        count = len(maxima.centers)
+        if count == 0:
+            return np.zeros((0, self.num_integrated))
+        rows = np.arange(self.most) % count
+        ratios = _ratios(problem, key, jnp.asarray(count), maxima.centers[rows], maxima.roots[rows], self.num_integrated)
+        return np.asarray(ratios, float)[:count]
 
 
 def differences(around: Around) -> list[str]:
@@ -166,11 +174,21 @@ def _radius(dim: int) -> float:
 
 @eqx.filter_jit
 def _ratios(
-    problem: Problem, key: Array, center: Float[Array, " dim"], root: Float[Array, "dim dim"], num: int
-) -> Float[Array, " num"]:
-    """ln p / N at draws from the Gaussian around a maximum, and -inf outside the ellipsoid."""
-    z = jax.random.normal(key, (num, center.size), center.dtype)
-    log_gaussian = -0.5 * jnp.sum(z**2 + jnp.log(2 * jnp.pi), axis=1) - jnp.linalg.slogdet(root)[1]
-    values = problem.spread.map(problem.log_target, center + z @ root.T)
-    inside = jnp.linalg.norm(z, axis=1) < _radius(center.size)
-    return jnp.where(inside & ~jnp.isnan(values), values - log_gaussian, -jnp.inf)
+    problem: Problem,
+    key: Array,
+    count: Int[Array, ""],
+    centers: Float[Array, "k dim"],
+    roots: Float[Array, "k dim dim"],
+    num: int,
+) -> Float[Array, "k num"]:
+    """ln p / N at draws from the Gaussian around each of the first `count` maxima, -inf outside the ellipsoid."""
+    dim = centers.shape[1]
+
+    def add(k: Int[Array, ""], ratios: Float[Array, "k num"]) -> Float[Array, "k num"]:
+        z = jax.random.normal(jax.random.fold_in(key, k), (num, dim), centers.dtype)
+        log_gaussian = -0.5 * jnp.sum(z**2 + jnp.log(2 * jnp.pi), axis=1) - jnp.linalg.slogdet(roots[k])[1]
+        values = problem.spread.map(problem.log_target, centers[k] + z @ roots[k].T)
+        inside = jnp.linalg.norm(z, axis=1) < _radius(dim)
+        return ratios.at[k].set(jnp.where(inside & ~jnp.isnan(values), values - log_gaussian, -jnp.inf))
+
+    return jax.lax.fori_loop(0, count, add, jnp.zeros((len(centers), num), centers.dtype))

@@ -32,6 +32,9 @@ _REACH = 16.0
 _RIDGE = 1e-5
 # So many particles on each side are enough.
 _MOST = 500
+# Rounds of conjugate gradients, and the residual at which there are enough.
+_MOST_ROUNDS = 100
+_TOLERANCE = 1e-2
 # What is doubted: ratios above this, by so many standard errors.
 _LARGEST_RATIO = 0.2
 _STANDARD_ERRORS = 5.0
@@ -113,7 +116,7 @@ def _dual_field(side: Side) -> Float[Array, " n"]:
     """The field that shows most on one side, as coefficients of its particles' kernels."""
     gram = side.root[:, None] * _stein_kernel(side, side) * side.root
     gram += _RIDGE * jnp.trace(gram) * jnp.eye(len(gram), dtype=gram.dtype)
-    return side.root * jax.scipy.linalg.cho_solve((jnp.linalg.cholesky(gram), True), side.root)
+    return side.root * jax.scipy.sparse.linalg.cg(lambda v: gram @ v, side.root, tol=_TOLERANCE, maxiter=_MOST_ROUNDS)[0]
 
 
 def _stein_kernel(one: Side, other: Side) -> Float[Array, "n m"]:

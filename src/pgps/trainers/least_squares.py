@@ -33,10 +33,10 @@ from pgps.fields.selection import Chosen, Selection
 from pgps.steppers.conditional_ess import conditional_ess
 from pgps.trainers.base import AbstractTrainer, Training
 
-# The most fits between two contests, of which there is also at most one for so many fits so far, since a short run has
-# none to lose, and the growth of the residual's variance at which there is a contest at once.
+# The most fits between two contests, of which there is also at most one for so many fits so far, since what wins changes
+# early in a run, and the growth of the residual's variance at which there is a contest at once.
 _LONGEST_PAUSE = 7
-_FITS_FOR_ONE = 8
+_FITS_FOR_ONE = 2
 _LARGEST_GROWTH = 2.0
 
 
@@ -244,11 +244,11 @@ def _dual_ridge(rows: Samples, ridges: Float[Array, " ridges"]) -> Float[Array, 
 def _solved(
     gram: Float[Array, "k k"], right: Float[Array, " k"], ridges: Float[Array, " ridges"]
 ) -> Float[Array, "ridges k"]:
-    def solve(ridge: Scalar) -> Float[Array, " k"]:
-        factor = jax.scipy.linalg.cho_factor(gram + ridge * jnp.eye(len(gram), dtype=gram.dtype), lower=True)
-        return jax.scipy.linalg.cho_solve(factor, right)
-
-    return jax.lax.map(solve, ridges)
+    lower = jax.lax.linalg.cholesky(gram + ridges[:, None, None] * jnp.eye(len(gram), dtype=gram.dtype))
+    right = jnp.broadcast_to(right[:, None], (len(ridges), len(gram), 1))
+    for transpose in (False, True):
+        right = jax.lax.linalg.triangular_solve(lower, right, left_side=True, lower=True, transpose_a=transpose)
+    return right[..., 0]
 
 
 def _r2(rows: Samples, residuals: Float[Array, " n"]) -> Scalar:
