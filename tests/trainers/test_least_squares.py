@@ -159,9 +159,9 @@ def waits(populations: list[Population]) -> tuple[list[int], list[int], list[flo
 def test_families_that_win_again_are_challenged_less_often():
     wait, choice, r2 = waits(80 * [bimodal()])
     held = [fit for fit, before in enumerate([0, *wait]) if before == 0][1:]
-    # At each of the first fits, and then after an eighth of all so far, up to seven.
-    assert held[:7] == list(range(1, 8))
-    assert all(later - earlier - 1 <= min(earlier / 8 + 1, 7) for earlier, later in pairwise(held))
+    # After half of all fits so far, up to seven.
+    assert held[:5] == [1, 3, 6, 10, 16]
+    assert all(later - earlier - 1 <= min(earlier / 2 + 1, 7) for earlier, later in pairwise(held))
     assert held[-1] - held[-2] == 8
     assert set(choice) == {1}
     assert min(r2) > 0.9

@@ -171,7 +171,7 @@ def refreshed(widths: Widths, population: Population, has_edge: Bool[Array, ""] 
 
 def _middle_and_spread(values: Float[Array, "n k"]) -> tuple[Float[Array, " k"], Float[Array, " k"]]:
     """Median, and the standard deviation of a Gaussian with the same quartiles; 1 where that would be 0."""
-    some = values[:: -(-len(values) // _SORTED)]
+    some = values[:: max(1, len(values) // _SORTED)]
     low, middle, high = quantiles(some, np.array([0.25, 0.5, 0.75]))
     spread = (high - low) / (2 * _QUARTILE)
     return middle, jnp.where(spread > 0, spread, 1.0)
@@ -293,7 +293,7 @@ def width_spread(population: Population, widths: Widths) -> Scalar:
 
 def width_ratio(population: Population, widths: Widths) -> Scalar:
     """By what factor the fitted widths differ between narrow places and wide ones, in the coordinate where most."""
-    some = population.particles[:: -(-len(population.particles) // _SORTED)]
+    some = population.particles[:: max(1, len(population.particles) // _SORTED)]
     low, high = quantiles(widths.places(some) @ widths.slopes, np.array([0.025, 0.975]))
     return jnp.exp(jnp.max(high - low))
 

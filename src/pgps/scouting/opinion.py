@@ -137,7 +137,9 @@ class Scouting(eqx.Module):
         if count == 0:
             return np.zeros((0, self.num_integrated))
         rows = np.arange(self.most) % count
-        ratios = _ratios(problem, key, jnp.asarray(count), maxima.centers[rows], maxima.roots[rows], self.num_integrated)
+        ratios = _ratios(
+            problem, key, jnp.asarray(count), maxima.centers[rows], maxima.roots[rows], self.num_integrated
+        )
         return np.asarray(ratios, float)[:count]
 
 

@@ -116,7 +116,9 @@ def _dual_field(side: Side) -> Float[Array, " n"]:
     """The field that shows most on one side, as coefficients of its particles' kernels."""
     gram = side.root[:, None] * _stein_kernel(side, side) * side.root
     gram += _RIDGE * jnp.trace(gram) * jnp.eye(len(gram), dtype=gram.dtype)
-    return side.root * jax.scipy.sparse.linalg.cg(lambda v: gram @ v, side.root, tol=_TOLERANCE, maxiter=_MOST_ROUNDS)[0]
+    return (
+        side.root * jax.scipy.sparse.linalg.cg(lambda v: gram @ v, side.root, tol=_TOLERANCE, maxiter=_MOST_ROUNDS)[0]
+    )
 
 
 def _stein_kernel(one: Side, other: Side) -> Float[Array, "n m"]:
