@@ -83,6 +83,7 @@ TRAINERS: dict[str, trainers.AbstractTrainer] = {
     "adam": trainers.Gradient(max_steps=5),
     "adam-variance": trainers.Gradient(max_steps=5, loss=trainers.variance),
     "adam-drop": trainers.Gradient(1e-1, 5, drop=trainers.LearningRateDrop(100.0, 1e-2)),
+    "adam-held-out": trainers.Gradient(max_steps=5, held_out=0.25),
     "sgd-momentum": trainers.Gradient(1e-3, 5, optimizer=partial(optax.sgd, momentum=0.9)),
 }
 

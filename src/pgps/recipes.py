@@ -30,7 +30,9 @@ def exact(
         path: Another path p_t, instead of Eq. 5. If neither it nor alpha nor beta is given, the path has alpha = 1 and
             beta = 0.3, or is the geometric one where shrinking would take the target to where it explodes.
         field: The field; if none is given, the best of several linear families at each step, or none where none helps.
-        trainer: How it is fitted; by least squares if none is given.
+            `fields.Zero()` is none at all: plain adaptive tempered SMC.
+        trainer: How it is fitted; if none is given, by least squares if it is linear, and else by gradient descent that
+            held-out particles stop.
         conditional_ess: The share of the particles that each step keeps effective.
         moves: The moves after each step; if none are given, Hamiltonian ones, adapted to the local width of the density
             and to the distance that they cover.
@@ -43,18 +45,28 @@ def exact(
     if path is None:
         kind = paths.CautiousShrinkage if alpha is None and beta is None else paths.LogWeightedShrinkage
         path = kind(1.0 if alpha is None else alpha, 0.3 if beta is None else beta)
-    families = (fields.Affine(), fields.Additive(), fields.Local())
+    if field is None:
+        field = fields.Selection((fields.Affine(), fields.Additive(), fields.Local()))
     hmc = adjustments.HMC(0.5, num_leapfrog=None, precondition=True, local=True, jitter=0.5, mixing=0.4)
     return PGPS(
         path=path,
-        field=fields.Selection(families) if field is None else field,
-        trainer=trainers.LeastSquares() if trainer is None else trainer,
+        field=field,
+        trainer=_trainer_of(field) if trainer is None else trainer,
         stepper=steppers.ConditionalESS(conditional_ess),
         adjustment=hmc if moves is None else moves,
         weighing=weights.Weighing(resample_below),
         max_steps=max_steps,
         scouting=scouting,
     )
+
+
+def _trainer_of(field: fields.AbstractField) -> trainers.AbstractTrainer:
+    """The trainer that suits a field which is to be weighed."""
+    if isinstance(field, fields.Zero):
+        return trainers.NoTraining()
+    if isinstance(field, fields.AbstractLinearField | fields.Selection):
+        return trainers.LeastSquares()
+    return trainers.Gradient(threshold=None, loss=trainers.variance, held_out=1 / 3)
 
 
 def paper(

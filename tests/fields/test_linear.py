@@ -10,7 +10,8 @@ from jaxtyping import Array
 from helpers import LINEAR_FIELDS, assert_close, normal_array, over, some_params
 from pgps.density import Population
 from pgps.fields import AbstractLinearField, Additive, Affine, Local
-from pgps.fields.linear import Axes
+from pgps.fields.linear import Axes, LinearParameters
+from pgps.fields.local import _log_det
 
 T = jnp.asarray(0.3)
 
@@ -102,3 +103,55 @@ def test_no_matrix_per_particle_in_many_dimensions(field: AbstractLinearField):
     analysis = both.lower(jnp.zeros((num, dim))).compile().memory_analysis()
     assert analysis is not None
     assert analysis.temp_size_in_bytes < 4 * num * dim * dim / 4
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("num", [1, 2, 4, 6, 7])
+def test_determinants_by_elimination_are_those_of_lapack(num: int):
+    matrices = normal_array(50, num, num, seed=num)
+    # One that needs its rows exchanged, and a singular one.
+    matrices = jnp.concatenate([matrices, jnp.eye(num)[None, ::-1], jnp.ones((1, num, num))])
+    assert_close(jax.vmap(_log_det)(matrices)[:51], jnp.linalg.slogdet(matrices[:51])[1])
+    assert jax.vmap(_log_det)(matrices)[51] == (-jnp.inf if num > 1 else 0.0)
+
+
+CORNERS = jnp.asarray([[3.0, 3.0], [3.0, -3.0], [-3.0, 3.0], [-3.0, -3.0]])
+
+
+def clusters_at(params: LinearParameters, places: Array) -> LinearParameters:
+    zeros = jnp.zeros(len(places))
+    return Local(4).observe(params, Population.of(places, zeros, places, zeros))
+
+
+def farthest(params: LinearParameters, corners: Array) -> float:
+    """How far a corner may be from the centre that is nearest to it."""
+    centers = params.units.location + params.units.scale * params.basis.centers
+    return float(jnp.max(jnp.min(jnp.linalg.norm(centers[:, None] - corners, axis=-1), axis=0)))
+
+
+def four_clouds(order: np.ndarray) -> Array:
+    """Thirty particles around each corner, in this order; a fresh start is at the 1st, 40th, 80th and 120th."""
+    clouds = (CORNERS[:, None] + 0.1 * normal_array(4, 30, 2, seed=1)).reshape(-1, 2)
+    return clouds[order]
+
+
+@pytest.mark.usefixtures("x64")
+def test_clusters_go_on_from_the_last_ones_in_any_units():
+    params = Local(4).init(jax.random.key(0), 2, jnp.float64)
+    spread_out = four_clouds(np.arange(120))
+    found = clusters_at(params, spread_out)
+    assert farthest(found, CORNERS) < 0.1
+    # All that a fresh start has now is of one cloud: by itself it does not find the others.
+    order = np.arange(120)
+    order[[39, 79, 119]], order[[1, 2, 3]] = [1, 2, 3], [39, 79, 119]
+    alike = four_clouds(order)
+    assert farthest(clusters_at(params, alike), CORNERS) > 1
+    moved = clusters_at(found, 4 * alike + 10)
+    assert farthest(moved, 4 * CORNERS + 10) < 0.4
+
+
+@pytest.mark.usefixtures("x64")
+def test_clusters_that_were_lost_start_afresh():
+    params = Local(4).init(jax.random.key(0), 2, jnp.float64)
+    far = params._replace(basis=params.basis._replace(centers=100.0 + jnp.arange(8.0).reshape(4, 2)))
+    assert farthest(clusters_at(far, four_clouds(np.arange(120))), CORNERS) < 0.1

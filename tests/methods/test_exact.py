@@ -1,5 +1,6 @@
 """Exact PGPS: weights by their formula, evidence without bias, maps that do not fold, and what it says of itself."""
 
+import math
 import warnings
 
 import equinox as eqx
@@ -354,6 +355,32 @@ def test_islands_need_an_even_number_of_particles(num_particles: int):
         )
     # It was looked at by the checks, with shapes alone, and not evaluated.
     assert all(isinstance(x, Tracer) for x in traced)
+
+
+@pytest.mark.parametrize(
+    ("field", "trainer"),
+    [
+        (fields.Zero(), trainers.NoTraining),
+        (fields.MLP(8), trainers.Gradient),
+        (fields.Kernel(20), trainers.LeastSquares),
+    ],
+    ids=lambda member: type(member).__name__,
+)
+def test_any_field_has_a_trainer_that_suits_it(field: fields.AbstractField, trainer: type):
+    """The evidence of two Gaussians is right by any, since weights are exact: no field at all, a network, a kernel."""
+    moves = adjustments.HMC(0.5, num_leapfrog=2, precondition=True)
+    method = pgps.exact(field=field, moves=moves, conditional_ess=0.95, scouting=None)
+    assert isinstance(method.trainer, trainer)
+    initial = pgps.Normal(0.0, 2.0, shape=(2,))
+    result = pgps.sample(two_gaussians, initial, key=KEY, num_particles=400, method=method)
+    assert result.log_evidence_error < 0.3
+    assert abs(result.log_evidence - math.log(2 * math.pi)) < 4 * result.log_evidence_error
+    assert np.any(result.trace["field_norm"] > 0) == (not isinstance(field, fields.Zero))
+
+
+def two_gaussians(x: jax.Array) -> jax.Array:
+    """Half of each, with an evidence of 2 pi."""
+    return jnp.logaddexp(-jnp.sum((x - 2) ** 2), -jnp.sum((x + 2) ** 2))
 
 
 def test_moves_that_shift_the_law_are_refused():

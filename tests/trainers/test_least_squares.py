@@ -11,9 +11,9 @@ import pytest
 from jaxtyping import Array, PyTree
 
 from helpers import LINEAR_FIELDS, as_arrays, assert_close, normal_array, over, path_population
-from pgps import Normal
+from pgps import Normal, exact
 from pgps.density import Population, Problem
-from pgps.fields import MLP, AbstractField, Additive, Affine, Kernel, Local, Selection
+from pgps.fields import MLP, AbstractField, Additive, Affine, Kernel, Local, Selection, Zero
 from pgps.initial import FullNormal
 from pgps.paths import Geometric
 from pgps.trainers import LeastSquares, Training, residual
@@ -216,8 +216,9 @@ def test_of_many_particles_some_are_used_evenly_over_their_order():
 
 
 def test_other_fields_are_refused():
-    with pytest.raises(TypeError, match=r"LeastSquares fits linear fields, got .*MLP.*; use trainers.Gradient"):
-        LeastSquares().fit(KEY, jnp.asarray(T), noise(8, 0), MLP(4), None, None)
+    for field in (MLP(4), Zero()):
+        with pytest.raises(TypeError, match="trainer LeastSquares fits linear fields, got .*; use trainers.Gradient"):
+            exact(field=field, trainer=LeastSquares())
 
 
 # pyright: reportArgumentType=false

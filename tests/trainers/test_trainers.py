@@ -426,6 +426,56 @@ class TestGradient:
         assert min(np.abs(np.diff([*losses, losses[0]]))) > 1e-3
 
 
+def halves() -> tuple[Population, Population, PyTree]:
+    """Sixteen particles, the last eight of them, and a field's parameters."""
+    population, params = usual()
+    return population, jax.tree.map(lambda leaf: leaf[8:], population), params
+
+
+class TestHeldOut:
+    """Gradient descent on some of the particles, which the others judge."""
+
+    def test_the_parameters_kept_are_those_with_the_least_loss_on_the_others(self):
+        population, others, params = halves()
+        taught = jax.tree.map(lambda leaf: leaf[:8], population)
+        history = [params, *losses_by_hand(optax.adam, lambda _: 0.3, params, taught, 30)[0]]
+        losses = [float(loss_at(mean_square, theta, others)) for theta in history]
+        # The loss on the others falls first, and rises in the end: there is something to stop for.
+        assert 0 < np.argmin(losses) < 30
+        assert losses[-1] > 1.1 * min(losses)
+        fitted, _, training = fit(Gradient(0.3, 30, None, held_out=0.5, patience=30), population, params)
+        assert_close(fitted, history[int(np.argmin(losses))])
+        assert float(training.loss) == pytest.approx(min(losses))
+        residuals, rates = residuals_at(fitted, others), others.time_derivative
+        assert float(training.r2) == pytest.approx(1 - np.var(residuals) / np.var(rates))
+
+    def test_training_stops_when_their_loss_has_not_fallen_for_a_while(self):
+        population, others, params = halves()
+        taught = jax.tree.map(lambda leaf: leaf[:8], population)
+        history = [params, *losses_by_hand(optax.adam, lambda _: 0.3, params, taught, 40)[0]]
+        losses = [float(loss_at(mean_square, theta, others)) for theta in history]
+        best, age, last = losses[0], 0, 40
+        for k, loss in enumerate(losses[1:], 1):
+            best, age = (loss, 0) if loss < best else (best, age + 1)
+            if age == 3:
+                last = k
+                break
+        assert last < 40
+        _, _, training = fit(Gradient(0.3, 40, None, held_out=0.5, patience=3), population, params)
+        assert training.num_steps == last
+
+    def test_a_loss_that_is_nan_is_not_the_least(self):
+        population, others, params = halves()
+        fitted, _, training = fit(Gradient(1e300, 5, None, held_out=0.5), population, params)
+        assert np.isfinite(training.loss)
+        assert_close(training.loss, loss_at(mean_square, fitted, others))
+
+    def test_all_are_trained_on_where_none_is_held_out(self):
+        population, params = usual()
+        _, _, training = fit(Gradient(1e-2, 2, 0.0), population, params)
+        assert np.isnan(training.r2)
+
+
 def test_no_training_reports_the_loss_and_leaves_the_field():
     population, params = usual()
     fitted, memory, training = fit(NoTraining(), population, params)
@@ -455,6 +505,8 @@ def test_all_particles_outside_the_support_give_no_loss():
         (lambda: Gradient(threshold="low"), TypeError, "threshold must be a number, got 'low'; "),
         (lambda: Gradient(optimizer="adam"), TypeError, "optimizer must be a function .*, got 'adam'; "),
         (lambda: Gradient(loss="mse"), TypeError, "loss must be a function .*, got 'mse'; "),
+        (lambda: Gradient(held_out=1.0), ValueError, r"held_out must lie in \[0, 0.9\], got 1.0; "),
+        (lambda: Gradient(patience=0), ValueError, "patience must be at least 1, got 0; "),
         (lambda: Gradient(drop=1e-2), TypeError, "drop must .*LearningRateDrop.*, got 0.01; "),
         (lambda: LearningRateDrop(below=0.0), ValueError, "below must be positive, got 0.0; "),
         (lambda: LearningRateDrop(learning_rate=-1.0), ValueError, "learning_rate must be positive, got -1.0; "),

@@ -54,21 +54,25 @@ class Local(AbstractLinearField):
         return LinearParameters(coefficients, Units.standard(dim, dtype), Clusters(centers, jnp.ones((), dtype)))
 
     def observe(self, params: LinearParameters, population: Population) -> LinearParameters:
-        """Place the clusters by k-means, from where they were; one that has lost its members starts at a particle."""
+        """Place the clusters by k-means, from where they were and from some particles, whichever comes out closer."""
         units, last = Units.of(population.particles), params.units
         points = units.enter(population.particles)
-        first = units.enter(last.location + last.scale * params.basis.centers)
-        spare = points[jnp.linspace(0, len(points) - 1, self.num_clusters).astype(int)]
+        before = units.enter(last.location + last.scale * params.basis.centers)
+        afresh = points[jnp.linspace(0, len(points) - 1, self.num_clusters).astype(int)]
 
         def improve(_: Int[Array, ""], centers: Float[Array, "clusters dim"]) -> Float[Array, "clusters dim"]:
             members = jax.nn.one_hot(jnp.argmin(_squares(points, centers), axis=1), len(centers), dtype=points.dtype)
             counts = jnp.sum(members, axis=0)
             means = members.T @ points / jnp.maximum(counts, 1)[:, None]
-            return jnp.where(counts[:, None] > 0, means, spare)
+            return jnp.where(counts[:, None] > 0, means, centers)
 
-        centers = jax.lax.fori_loop(0, _NUM_ITERATIONS, improve, first)
-        within = jnp.mean(jnp.min(_squares(points, centers), axis=1)) / points.shape[1]
-        return params._replace(units=units, basis=Clusters(centers, jnp.maximum(within, 1e-6)))
+        def clusters(first: Float[Array, "clusters dim"]) -> Clusters:
+            centers = jax.lax.fori_loop(0, _NUM_ITERATIONS, improve, first)
+            within = jnp.mean(jnp.min(_squares(points, centers), axis=1)) / points.shape[1]
+            return Clusters(centers, jnp.maximum(within, 1e-6))
+
+        both = jax.lax.map(clusters, jnp.stack([before, afresh]))
+        return params._replace(units=units, basis=jax.tree.map(lambda leaf: leaf[jnp.argmin(both.variance)], both))
 
     def features(
         self, params: LinearParameters, x: Float[Array, " dim"], score: Float[Array, " dim"]
@@ -147,7 +151,7 @@ def _products(one: Float[Array, "k dim"], other: Float[Array, "k dim"]) -> Float
 
 
 def _log_det(matrix: Float[Array, "k k"]) -> Scalar:
-    """ln |det|, by elimination with pivots written out for a few rows: for many particles, each step is one vector's."""
+    """ln |det|, by elimination with pivots; written out for a few rows, so that many particles are one vector."""
     num = len(matrix)
     if num > _MOST_ROWS:
         return jnp.linalg.slogdet(matrix)[1]

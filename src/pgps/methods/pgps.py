@@ -114,6 +114,7 @@ class PGPS(AbstractMethod):
         _checks.instance("path", self.path, AbstractPath, "pgps.paths")
         _checks.instance("field", self.field, AbstractField, "pgps.fields")
         _checks.instance("trainer", self.trainer, AbstractTrainer, "pgps.trainers")
+        self.trainer.check(self.field)
         _checks.instance("stepper", self.stepper, AbstractStepper, "pgps.steppers")
         _checks.instance("adjustment", self.adjustment, AbstractAdjustment, "pgps.adjustments")
         _checks.whole("max_steps", self.max_steps, at_least=1)

@@ -31,6 +31,9 @@ class Training(NamedTuple):
 class AbstractTrainer(eqx.Module):
     """Fits a field's parameters to a population at one t; `memory` is what it carries from one t to the next."""
 
+    def check(self, field: AbstractField) -> None:
+        """Raise if it cannot fit such a field; a hook that lets any pass."""
+
     @abc.abstractmethod
     def init(self, params: PyTree) -> PyTree:
         """The memory before the first fit."""

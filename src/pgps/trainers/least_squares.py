@@ -33,8 +33,8 @@ from pgps.fields.selection import Chosen, Selection
 from pgps.steppers.conditional_ess import conditional_ess
 from pgps.trainers.base import AbstractTrainer, Training
 
-# The most fits between two contests, of which there is also at most one for so many fits so far, since what wins changes
-# early in a run, and the growth of the residual's variance at which there is a contest at once.
+# The most fits between two contests, of which there is also at most one for so many fits so far, since early in a run
+# the winner changes, and the growth of the residual's variance at which there is a contest at once.
 _LONGEST_PAUSE = 7
 _FITS_FOR_ONE = 2
 _LARGEST_GROWTH = 2.0
@@ -113,6 +113,14 @@ class LeastSquares(AbstractTrainer):
         _checks.within("least_r2", self.least_r2, 0, 1)
         _checks.whole("most_rows", self.most_rows, at_least=3)
 
+    def check(self, field: AbstractField) -> None:
+        """Raise unless the field is linear, or one of several such."""
+        if not isinstance(field, AbstractLinearField | Selection):
+            raise TypeError(
+                f"trainer LeastSquares fits linear fields, got {_checks.show(field)}; use trainers.Gradient() for it, "
+                "or trainers.NoTraining() if it has nothing to fit"
+            )
+
     def init(self, params: PyTree) -> Contests | None:
         """A contest of the families at once, if there are several; fits themselves start afresh each time."""
         if not isinstance(params, Chosen):
@@ -138,8 +146,7 @@ class LeastSquares(AbstractTrainer):
         if isinstance(field, Selection):
             assert memory is not None
             return self._choose(population, field, params, memory, log_weights)
-        if not isinstance(field, AbstractLinearField):
-            raise TypeError(f"LeastSquares fits linear fields, got {_checks.show(field)}; use trainers.Gradient for it")
+        assert isinstance(field, AbstractLinearField)
         params, r2, _ = self._solve(field, params, population, log_weights)
         return params, None, self._report(r2)
 
