@@ -10,11 +10,11 @@ standard deviations from the mean,
 
     phi(u) = w(u) (c + B u + u'A u),    w(u) = (1 + |u|^2 / 16 D)^(-1).
 
-One half of the particles finds the field with the largest ratio mean(g)^2 / mean(g^2), by ridge regression of 1 on g;
-the other half has its mean, whose standard error knows of families. The square of mean(g) / sd(g) is a lower bound of
-the chi-squared divergence of the particles' law from p (up to the noise): it tells how much there is to doubt, and
-the standard error how surely. Modes that are apart with wrong masses do not show, for g is the same in each of them. A
-density with an edge breaks the identity by itself.
+One half of the particles finds the field with the largest ratio mean(g)^2 / mean(g^2), by ridge regression of 1 on g
+with conjugate gradients; the other half has its mean, whose standard error knows of families. The square of
+mean(g) / sd(g) is a lower bound of the chi-squared divergence of the particles' law from p (up to the noise): it tells
+how much there is to doubt, and the standard error how surely. Modes that are apart with wrong masses do not show, for g
+is the same in each of them. A density with an edge breaks the identity by itself.
 """
 
 from typing import NamedTuple
@@ -116,9 +116,9 @@ def _dual_field(side: Side) -> Float[Array, " n"]:
     """The field that shows most on one side, as coefficients of its particles' kernels."""
     gram = side.root[:, None] * _stein_kernel(side, side) * side.root
     gram += _RIDGE * jnp.trace(gram) * jnp.eye(len(gram), dtype=gram.dtype)
-    return (
-        side.root * jax.scipy.sparse.linalg.cg(lambda v: gram @ v, side.root, tol=_TOLERANCE, maxiter=_MOST_ROUNDS)[0]
-    )
+    # LAPACK's threads and XLA's wait for each other in matrices of this size, for longer than all else here takes.
+    rounds = {"tol": _TOLERANCE, "maxiter": _MOST_ROUNDS}
+    return side.root * jax.scipy.sparse.linalg.cg(lambda v: gram @ v, side.root, **rounds)[0]
 
 
 def _stein_kernel(one: Side, other: Side) -> Float[Array, "n m"]:
