@@ -10,7 +10,7 @@ from jaxtyping import Array
 from helpers import LINEAR_FIELDS, assert_close, normal_array, over, some_params
 from pgps.density import Population
 from pgps.fields import AbstractLinearField, Additive, Affine, Local
-from pgps.fields.linear import Axes, LinearParameters
+from pgps.fields.linear import Axes, LinearParameters, Units
 from pgps.fields.local import _log_det
 
 T = jnp.asarray(0.3)
@@ -125,6 +125,7 @@ def clusters_at(params: LinearParameters, places: Array) -> LinearParameters:
 
 def farthest(params: LinearParameters, corners: Array) -> float:
     """How far a corner may be from the centre that is nearest to it."""
+    assert isinstance(params.units, Units)
     centers = params.units.location + params.units.scale * params.basis.centers
     return float(jnp.max(jnp.min(jnp.linalg.norm(centers[:, None] - corners, axis=-1), axis=0)))
 

@@ -373,6 +373,8 @@ def test_any_field_has_a_trainer_that_suits_it(field: fields.AbstractField, trai
     assert isinstance(method.trainer, trainer)
     initial = pgps.Normal(0.0, 2.0, shape=(2,))
     result = pgps.sample(two_gaussians, initial, key=KEY, num_particles=400, method=method)
+    assert result.log_evidence is not None
+    assert result.log_evidence_error is not None
     assert result.log_evidence_error < 0.3
     assert abs(result.log_evidence - math.log(2 * math.pi)) < 4 * result.log_evidence_error
     assert np.any(result.trace["field_norm"] > 0) == (not isinstance(field, fields.Zero))

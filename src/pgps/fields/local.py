@@ -56,6 +56,7 @@ class Local(AbstractLinearField):
     def observe(self, params: LinearParameters, population: Population) -> LinearParameters:
         """Place the clusters by k-means, from where they were and from some particles, whichever comes out closer."""
         units, last = Units.of(population.particles), params.units
+        assert isinstance(last, Units)
         points = units.enter(population.particles)
         before = units.enter(last.location + last.scale * params.basis.centers)
         afresh = points[jnp.linspace(0, len(points) - 1, self.num_clusters).astype(int)]

@@ -137,9 +137,8 @@ class Scouting(eqx.Module):
         if count == 0:
             return np.zeros((0, self.num_integrated))
         rows = np.arange(self.most) % count
-        ratios = _ratios(
-            problem, key, jnp.asarray(count), maxima.centers[rows], maxima.roots[rows], self.num_integrated
-        )
+        centers, roots = (jnp.asarray(array[rows]) for array in (maxima.centers, maxima.roots))
+        ratios = _ratios(problem, key, jnp.asarray(count), centers, roots, self.num_integrated)
         return np.asarray(ratios, float)[:count]
 
 
