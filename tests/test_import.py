@@ -6,10 +6,10 @@ import sys
 
 PROGRAM = """
 import json, sys, time
-import jax
-before = jax.config.jax_enable_x64
+import jax, equinox, optax
+before, seconds = jax.config.jax_enable_x64, [time.process_time()]
 import pgps
-seconds = time.process_time()
+seconds.append(time.process_time() - seconds[0])
 heavy = ["matplotlib", "jinja2", "rich", "sklearn", "xarray", "arviz", "numpyro", "pymc", "blackjax", "scipy.stats"]
 found = [name for name in heavy if name in sys.modules]
 print(json.dumps([found, before == jax.config.jax_enable_x64, seconds]))
@@ -21,5 +21,8 @@ def test_no_extra_is_imported_and_no_time_is_lost():
     found, unchanged, seconds = json.loads(made.stdout)
     assert found == []
     assert unchanged
-    # Of the processor, JAX and the interpreter included: what else the machine does is not measured.
-    assert seconds < 2.0
+    # Of the processor, and next to what JAX, Equinox and Optax take: a busy machine takes 2.5 s for what a quiet one does
+    # in 1.5. Packages without byte code take 4.6.
+    of_others, own = seconds
+    assert own < 1.25 * of_others
+    assert of_others + own < 4.0
