@@ -21,8 +21,8 @@ def test_no_extra_is_imported_and_no_time_is_lost():
     found, unchanged, seconds = json.loads(made.stdout)
     assert found == []
     assert unchanged
-    # Of the processor, and next to what JAX, Equinox and Optax take: a busy machine takes 2.5 s for what a quiet one does
-    # in 1.5. Packages without byte code take 4.6.
+    # Of the processor, and next to what JAX, Equinox and Optax take: machines differ, and a busy one takes 2.5 s in
+    # all. Packages without byte code take 4.6.
     of_others, own = seconds
     assert own < 1.25 * of_others
     assert of_others + own < 4.0
