@@ -1,6 +1,7 @@
 """Print the exact versions of what `pgps[dev]` stands for in this environment, as constraints for pip.
 
-They hold for the Python and the system that they were tested with, and say nothing to others:
+They hold for the Python and the system that they were tested with, and say nothing to others. A version that the first
+release of this Python cannot have, 3.11.0 for one, holds from the tested release on:
 
     .venv/bin/python tools/constraints.py > constraints.txt
 """
@@ -13,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 
@@ -38,13 +40,19 @@ def versions(name: str, extras: frozenset[str], seen: set[tuple]) -> Iterator[tu
         yield from versions(needed, inner, seen)
 
 
+def marker(name: str) -> str:
+    """Where the installed version of a distribution is asked for."""
+    release, minor = platform.python_version(), ".".join(platform.python_version_tuple()[:2])
+    here = f'python_version == "{minor}" and sys_platform == "{sys.platform}"'
+    needs = SpecifierSet(importlib.metadata.metadata(name).get("Requires-Python", ""))
+    return here if f"{minor}.0" in needs else f'{here} and python_full_version >= "{release}"'
+
+
 def main() -> None:
     """Print one line for each distribution."""
-    minor = ".".join(platform.python_version_tuple()[:2])
-    marker = f'python_version == "{minor}" and sys_platform == "{sys.platform}"'
     print(f"# Made by tools/constraints.py with Python {platform.python_version()}.")
     for name, version in sorted(set(versions("pgps", frozenset({"dev"}), set()))):
-        print(f"{name}=={version} ; {marker}")
+        print(f"{name}=={version} ; {marker(name)}")
 
 
 if __name__ == "__main__":
