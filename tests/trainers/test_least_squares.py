@@ -17,7 +17,6 @@ from pgps.fields import MLP, AbstractField, Additive, Affine, Kernel, Local, Sel
 from pgps.initial import FullNormal
 from pgps.paths import Geometric
 from pgps.trainers import LeastSquares, Training, residual
-from pgps.trainers.residual import evaluate_field
 
 KEY = jax.random.key(0)
 T = 0.3
@@ -33,7 +32,7 @@ def _fit(
     t, particles = jnp.asarray(T), population.particles
     params = field.init(KEY, particles.shape[1], particles.dtype)
     params, _, training = trainer.fit(KEY, t, population, field, params, trainer.init(params), log_weights)
-    return params, training, residual(*evaluate_field(field, params, t, particles, KEY), population)
+    return params, training, residual(*field.flows(params, t, particles, KEY), population)
 
 
 def fit(

@@ -38,7 +38,6 @@ from pgps.trainers import (
     residual,
     variance,
 )
-from pgps.trainers.residual import evaluate_field
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -50,14 +49,14 @@ HUTCHINSON = MLP(4, depth=2, num_probes=1)
 
 @eqx.filter_jit
 def residuals_at(params: PyTree, population: Population, field: AbstractField = FIELD) -> Array:
-    velocity, divergence = evaluate_field(field, params, jnp.asarray(T), population.particles, KEY)
+    velocity, divergence = field.flows(params, jnp.asarray(T), population.particles, KEY)
     return residual(velocity, divergence, population)
 
 
 @eqx.filter_jit
 def loss_and_gradient(loss: Callable, params: PyTree, population: Population) -> tuple[Array, PyTree]:
     def loss_fn(params: PyTree) -> Array:
-        return loss(*evaluate_field(FIELD, params, jnp.asarray(T), population.particles, KEY), population)
+        return loss(*FIELD.flows(params, jnp.asarray(T), population.particles, KEY), population)
 
     return jax.value_and_grad(loss_fn)(params)
 
@@ -139,7 +138,7 @@ class TestResidual:
 
     @pytest.mark.parametrize("field", [FIELD, HUTCHINSON], ids=["exact", "estimated"])
     def test_every_particle_has_a_key_of_its_own(self, field: AbstractField):
-        evaluated = eqx.filter_jit(evaluate_field)(field, some_params(field, 3), jnp.asarray(T), jnp.ones((8, 3)), KEY)
+        evaluated = eqx.filter_jit(field.flows)(some_params(field, 3), jnp.asarray(T), jnp.ones((8, 3)), KEY)
         velocity, divergence = map(np.asarray, evaluated)
         np.testing.assert_allclose(np.ptp(velocity, axis=0), 0.0, atol=1e-12)
         # Where the divergence is estimated, equal particles have different estimates.

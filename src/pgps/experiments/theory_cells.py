@@ -25,7 +25,6 @@ from pgps.experiments.base import Record
 from pgps.experiments.exact_fields import AffineField, GaussianPath, Instant, MixturePath, poincare
 from pgps.initial import Normal
 from pgps.targets import GaussianMixture
-from pgps.trainers.residual import evaluate_field
 
 REACH = 5.0
 """How many standard deviations of a Gaussian count as visited: all but 6e-7 of its mass."""
@@ -227,7 +226,7 @@ def _fit(
 
 @eqx.filter_jit
 def _evaluate(params: PyTree, t: Scalar, x: Array, key: Array) -> tuple[Array, Array]:
-    return evaluate_field(FIELD, params, t, x, key)
+    return FIELD.flows(params, t, x, key)
 
 
 def constants_apart(std: float, distances: Sequence[float], radii: Sequence[float]) -> Record:

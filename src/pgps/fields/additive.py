@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, Scalar
 
 from pgps import _checks
 from pgps.density import Population
-from pgps.fields.linear import AbstractLinearField, LinearParameters, Units
+from pgps.fields.linear import AbstractLinearField, LinearParameters, Units, as_columns
 from pgps.quantiles import quantiles
 
 # Bumps sit between these quantiles, at this multiple of the distance to their neighbours in width.
@@ -62,45 +62,78 @@ class Additive(AbstractLinearField):
         self, params: LinearParameters, x: Float[Array, " dim"], score: Float[Array, " dim"]
     ) -> Float[Array, " features"]:
         """score_i psi(u_i) + psi'(u_i) for each function psi of each coordinate: constants, slopes, bumps."""
-        u, heights, inclines = self._bumps(params, x)
-        s = params.units.turn(score)
-        return jnp.concatenate([s, s * u + 1, (s[:, None] * heights + inclines).ravel()])
+        return self._features(params, params.units.enter(x), params.units.turn(score))
+
+    def rows(
+        self, params: LinearParameters, particles: Float[Array, "n dim"], scores: Float[Array, "n dim"]
+    ) -> Float[Array, "features n"]:
+        """The same for many particles."""
+        return self._features(params, params.units.enter(particles).T, params.units.turn(scores).T)
 
     def apply(self, params: LinearParameters, t: Scalar, x: Float[Array, " dim"]) -> Float[Array, " dim"]:
         """phi(x)."""
-        u, heights, _ = self._bumps(params, x)
-        shift, slope, weights = self._split(params)
-        return params.units.leave(shift + slope * u + jnp.sum(weights * heights, axis=1))
+        return params.units.leave(self._flow(params, params.units.enter(x))[0])
 
     def apply_and_divergence(
         self, params: LinearParameters, t: Scalar, x: Float[Array, " dim"], key: Array
     ) -> tuple[Float[Array, " dim"], Scalar]:
         """phi(x) and the sum of the slopes."""
-        return self.apply(params, t, x), jnp.sum(self._slopes(params, x))
+        velocity, slopes = self._flow(params, params.units.enter(x))
+        return params.units.leave(velocity), jnp.sum(slopes)
+
+    def flows(
+        self, params: LinearParameters, t: Scalar, particles: Float[Array, "n dim"], key: Array
+    ) -> tuple[Float[Array, "n dim"], Float[Array, " n"]]:
+        """The same for many particles."""
+        velocity, slopes = self._flow(params, params.units.enter(particles).T)
+        return params.units.leave(velocity.T), jnp.sum(slopes, axis=0)
 
     def log_det(self, params: LinearParameters, t: Scalar, x: Float[Array, " dim"], dt: Scalar) -> Scalar:
         """sum_i ln |1 + dt f_i'(u_i)|."""
-        return jnp.sum(jnp.log(jnp.abs(1 + dt * self._slopes(params, x))))
+        return self.log_dets(params, t, x[None], dt)[0]
+
+    def log_dets(
+        self, params: LinearParameters, t: Scalar, particles: Float[Array, "n dim"], dt: Scalar
+    ) -> Float[Array, " n"]:
+        """The same for many particles."""
+        _, slopes = self._flow(params, params.units.enter(particles).T)
+        return jnp.sum(jnp.log(jnp.abs(1 + dt * slopes)), axis=0)
 
     def stretch(self, params: LinearParameters, t: Scalar, x: Float[Array, " dim"]) -> Scalar:
         """The largest slope at x."""
-        return jnp.max(jnp.abs(self._slopes(params, x)))
+        return self.stretches(params, t, x[None])[0]
 
-    def _slopes(self, params: LinearParameters, x: Float[Array, " dim"]) -> Float[Array, " dim"]:
-        _, _, inclines = self._bumps(params, x)
-        _, slope, weights = self._split(params)
-        return slope + jnp.sum(weights * inclines, axis=1)
+    def stretches(
+        self, params: LinearParameters, t: Scalar, particles: Float[Array, "n dim"]
+    ) -> Float[Array, " n"]:
+        """The same for many particles."""
+        _, slopes = self._flow(params, params.units.enter(particles).T)
+        return jnp.max(jnp.abs(slopes), axis=0)
 
-    def _split(self, params: LinearParameters) -> tuple[Float[Array, " dim"], Float[Array, " dim"], Array]:
-        """b, a and c."""
-        c, dim = params.coefficients, len(params.units.location)
-        return c[:dim], c[dim : 2 * dim], c[2 * dim :].reshape(dim, self.num_bumps)
+    # What follows takes one particle u, or many as columns.
+
+    def _features(
+        self, params: LinearParameters, u: Float[Array, "dim *n"], score: Float[Array, "dim *n"]
+    ) -> Float[Array, "features *n"]:
+        heights, inclines = self._bumps(params, u)
+        bumps = score[:, None] * heights + inclines
+        return jnp.concatenate([score, score * u + 1, bumps.reshape(-1, *u.shape[1:])])
+
+    def _flow(
+        self, params: LinearParameters, u: Float[Array, "dim *n"]
+    ) -> tuple[Float[Array, "dim *n"], Float[Array, "dim *n"]]:
+        """f_i(u_i) and f_i'(u_i)."""
+        heights, inclines = self._bumps(params, u)
+        c, dim = params.coefficients, len(u)
+        shift, slope = (as_columns(part, u) for part in (c[:dim], c[dim : 2 * dim]))
+        weights = as_columns(c[2 * dim :].reshape(dim, self.num_bumps), u)
+        return shift + slope * u + jnp.sum(weights * heights, axis=1), slope + jnp.sum(weights * inclines, axis=1)
 
     def _bumps(
-        self, params: LinearParameters, x: Float[Array, " dim"]
-    ) -> tuple[Float[Array, " dim"], Float[Array, "dim bumps"], Float[Array, "dim bumps"]]:
-        """The particle in its units, and the bumps of each coordinate and their slopes there."""
-        u, bumps = params.units.enter(x), params.basis
-        z = (u[:, None] - bumps.places) / bumps.widths
+        self, params: LinearParameters, u: Float[Array, "dim *n"]
+    ) -> tuple[Float[Array, "dim bumps *n"], Float[Array, "dim bumps *n"]]:
+        """The bumps of each coordinate, and their slopes."""
+        places, rates = (as_columns(table, u) for table in (params.basis.places, 1 / params.basis.widths))
+        z = (u[:, None] - places) * rates
         heights = jnp.exp(-0.5 * z**2)
-        return u, heights, -z / bumps.widths * heights
+        return heights, -z * rates * heights

@@ -23,7 +23,7 @@ from jaxtyping import Array, Float, Scalar
 from pgps import _checks
 from pgps.density import Population
 from pgps.fields.base import norm_bound
-from pgps.fields.linear import AbstractLinearField, Axes, LinearParameters, Units
+from pgps.fields.linear import AbstractLinearField, Axes, LinearParameters, Units, as_columns
 
 # The least number of particles for each principal axis; of fewer, the axes are those of the coordinates.
 _LEAST_PARTICLES = 4
@@ -74,15 +74,28 @@ class Affine(AbstractLinearField):
         self, params: LinearParameters, x: Float[Array, " dim"], score: Float[Array, " dim"]
     ) -> Float[Array, " features"]:
         """The score for b and score_i u_j + [i = j] for A, in the particles' units; of a symmetric A, sums of two."""
-        u, s = params.units.enter(x), params.units.turn(score)
+        return self._features(params, params.units.enter(x), params.units.turn(score))
+
+    def rows(
+        self, params: LinearParameters, particles: Float[Array, "n dim"], scores: Float[Array, "n dim"]
+    ) -> Float[Array, "features n"]:
+        """The same for many particles."""
+        return self._features(params, params.units.enter(particles).T, params.units.turn(scores).T)
+
+    def _features(
+        self, params: LinearParameters, u: Float[Array, "dim *n"], s: Float[Array, "dim *n"]
+    ) -> Float[Array, "features *n"]:
+        """For one particle, or for many as columns."""
         if params.basis is None:
-            each = s[:, None] * u + jnp.eye(x.size, dtype=x.dtype)
-            if x.size > self.full_up_to:
-                each = (each + jnp.tril(each, -1).T)[np.triu_indices(x.size)]
-            return jnp.concatenate([s, each.ravel()])
+            each = s[:, None] * u + as_columns(jnp.eye(len(u), dtype=u.dtype), u)
+            if len(u) > self.full_up_to:
+                rows, columns = np.triu_indices(len(u))
+                mirrored = as_columns(jnp.asarray(rows != columns), u[0])
+                each = each[rows, columns] + jnp.where(mirrored, each[columns, rows], 0.0)
+            return jnp.concatenate([s, each.reshape(-1, *u.shape[1:])])
         V = params.basis
-        low = (s @ V)[:, None] * (u @ V) + V.T @ V
-        return jnp.concatenate([s, s * u + 1, low.ravel()])
+        low = (V.T @ s)[:, None] * (V.T @ u) + as_columns(V.T @ V, u)
+        return jnp.concatenate([s, s * u + 1, low.reshape(-1, *u.shape[1:])])
 
     def apply(self, params: LinearParameters, t: Scalar, x: Float[Array, " dim"]) -> Float[Array, " dim"]:
         """phi(x)."""

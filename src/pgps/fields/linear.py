@@ -9,8 +9,10 @@ scale * score, so that neither g_p nor the determinant of x -> x + dt phi(x) cha
 """
 
 import abc
+from functools import partial
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
@@ -110,6 +112,17 @@ class AbstractLinearField(AbstractField):
     ) -> Float[Array, " features"]:
         """g_p(x) = score . psi_p(x) + div psi_p(x) for each basis function, given the score at x."""
 
+    def rows(
+        self, params: LinearParameters, particles: Float[Array, "n dim"], scores: Float[Array, "n dim"]
+    ) -> Float[Array, "features n"]:
+        """The features of many particles, which are columns."""
+        return jax.vmap(partial(self.features, params), out_axes=1)(particles, scores)
+
     @abc.abstractmethod
     def observe(self, params: LinearParameters, population: Population) -> LinearParameters:
         """Place the basis functions by the population that the field is about to be fitted to."""
+
+
+def as_columns(table: Float[Array, "..."], u: Float[Array, "dim *n"]) -> Float[Array, "..."]:
+    """Numbers that all particles share, to be combined with one particle u or with many as columns."""
+    return table.reshape(*table.shape, *[1] * (u.ndim - 1))

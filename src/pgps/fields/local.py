@@ -3,12 +3,12 @@
     phi(u) = sum_k pi_k(u) (b_k + a_k * (u - m_k)),      pi_k(u) ~ exp(-|u - m_k|^2 / (2 h^2)).
 
 It is linear in a_k and b_k, and made for targets with several modes. With v_k = b_k + a_k * (u - m_k) the Jacobian is
-diagonal plus a matrix of rank K,
+diagonal plus a matrix of rank K - 1, for the shares' slopes sum to 0:
 
-    grad phi = diag(sum_k pi_k a_k) + sum_k v_k (grad pi_k)^T,
+    grad phi = diag(sum_k pi_k a_k) + sum_(k < K) (v_k - v_K) (grad pi_k)^T,
 
-so that the determinant of I + dt grad phi is taken on a K x K matrix. Sums over clusters with maps that all particles
-share are products of matrices; a small product for each particle is a sum over an array of all, which XLA does faster.
+so that the determinant of I + dt grad phi is taken on a matrix of K - 1 rows. Many particles are columns: a processor
+then takes several at once through sums over a few clusters or coordinates.
 """
 
 from typing import Any, NamedTuple
@@ -20,10 +20,10 @@ from jaxtyping import Array, Float, Int, Scalar
 
 from pgps import _checks
 from pgps.density import Population
-from pgps.fields.linear import AbstractLinearField, LinearParameters, Units
+from pgps.fields.linear import AbstractLinearField, LinearParameters, Units, as_columns
 
 # Lloyd's iterations that place the clusters; as they go on from the last ones, a run makes many.
-_NUM_ITERATIONS = 5
+_NUM_ITERATIONS = 3
 # Determinants of more rows are LAPACK's.
 _MOST_ROWS = 6
 
@@ -79,65 +79,112 @@ class Local(AbstractLinearField):
         self, params: LinearParameters, x: Float[Array, " dim"], score: Float[Array, " dim"]
     ) -> Float[Array, " features"]:
         """pi_k score_i + d_i pi_k for b_ki, and (pi_k score_i + d_i pi_k) (u - m_k)_i + pi_k for a_ki."""
-        offsets, shares, slopes = self._clusters(params, x)
-        shifts = shares[:, None] * params.units.turn(score) + slopes
-        return jnp.stack([shifts, shifts * offsets + shares[:, None]]).ravel()
+        return self._features(params, params.units.enter(x), params.units.turn(score))
+
+    def rows(
+        self, params: LinearParameters, particles: Float[Array, "n dim"], scores: Float[Array, "n dim"]
+    ) -> Float[Array, "features n"]:
+        """The same for many particles."""
+        return self._features(params, params.units.enter(particles).T, params.units.turn(scores).T)
 
     def apply(self, params: LinearParameters, t: Scalar, x: Float[Array, " dim"]) -> Float[Array, " dim"]:
         """phi(x)."""
-        _, shares, _ = self._clusters(params, x)
-        return params.units.leave(self._velocity(params, x, shares))
+        u = params.units.enter(x)
+        return params.units.leave(self._velocity(params, u, self._clusters(params, u)[1]))
 
     def apply_and_divergence(
         self, params: LinearParameters, t: Scalar, x: Float[Array, " dim"], key: Array
     ) -> tuple[Float[Array, " dim"], Scalar]:
         """phi(x) and its divergence."""
-        offsets, shares, slopes = self._clusters(params, x)
-        shift, scaling = self._maps(params)
-        divergence = shares @ jnp.sum(scaling, axis=1) + jnp.sum((shift + scaling * offsets) * slopes)
-        return params.units.leave(self._velocity(params, x, shares)), divergence
+        velocity, divergence = self._flow(params, params.units.enter(x))
+        return params.units.leave(velocity), divergence
+
+    def flows(
+        self, params: LinearParameters, t: Scalar, particles: Float[Array, "n dim"], key: Array
+    ) -> tuple[Float[Array, "n dim"], Float[Array, " n"]]:
+        """The same for many particles."""
+        velocity, divergence = self._flow(params, params.units.enter(particles).T)
+        return params.units.leave(velocity.T), divergence
 
     def log_det(self, params: LinearParameters, t: Scalar, x: Float[Array, " dim"], dt: Scalar) -> Scalar:
         """ln |det(I + dt grad phi)|, on the side of the clusters."""
-        offsets, shares, slopes = self._clusters(params, x)
-        shift, scaling = self._maps(params)
-        expansion = 1 + dt * shares @ scaling
-        moves = dt * (shift + scaling * offsets)
-        small = jnp.eye(len(shares), dtype=x.dtype) + _products(slopes, moves / expansion)
-        return jnp.sum(jnp.log(jnp.abs(expansion))) + _log_det(small)
+        return self.log_dets(params, t, x[None], dt)[0]
+
+    def log_dets(
+        self, params: LinearParameters, t: Scalar, particles: Float[Array, "n dim"], dt: Scalar
+    ) -> Float[Array, " n"]:
+        """The same for many particles."""
+        u = params.units.enter(particles).T
+        _, shares, slopes = self._clusters(params, u)
+        expansion = 1 + dt * self._maps(params)[1].T @ shares
+        apart = dt * _apart(self._moves(params, u)) / expansion
+        return jnp.sum(jnp.log(jnp.abs(expansion)), axis=0) + _log_det_of_sum(_products(slopes[:-1], apart))
 
     def stretch(self, params: LinearParameters, t: Scalar, x: Float[Array, " dim"]) -> Scalar:
         """The largest scaling, and the size of what the clusters' borders add."""
-        offsets, shares, slopes = self._clusters(params, x)
-        shift, scaling = self._maps(params)
-        # The slopes of the shares sum to 0, so that a move that all clusters share adds nothing.
-        moves = shift + scaling * offsets
-        moves -= jnp.mean(moves, axis=0)
-        # |moves^T slopes|, on the side of the clusters: a matrix for each particle would take N x D x D numbers.
-        squares = jnp.sum(_products(moves, moves) * _products(slopes, slopes))
-        return jnp.max(jnp.abs(shares @ scaling)) + jnp.sqrt(jnp.maximum(squares, 0.0))
+        return self.stretches(params, t, x[None])[0]
+
+    def stretches(
+        self, params: LinearParameters, t: Scalar, particles: Float[Array, "n dim"]
+    ) -> Float[Array, " n"]:
+        """The same for many particles."""
+        u = params.units.enter(particles).T
+        _, shares, slopes = self._clusters(params, u)
+        apart, slopes = _apart(self._moves(params, u)), slopes[:-1]
+        # |apart^T slopes|, on the side of the clusters: a matrix for each particle would take N x D x D numbers.
+        inner, outer = _products(apart, apart), _products(slopes, slopes)
+        squares = sum(a * b for rows in zip(inner, outer, strict=True) for a, b in zip(*rows, strict=True))
+        return jnp.max(jnp.abs(self._maps(params)[1].T @ shares), axis=0) + jnp.sqrt(jnp.maximum(squares, 0.0))
+
+    # What follows takes one particle u, or many as columns.
+
+    def _features(
+        self, params: LinearParameters, u: Float[Array, "dim *n"], score: Float[Array, "dim *n"]
+    ) -> Float[Array, "features *n"]:
+        offsets, shares, slopes = self._clusters(params, u)
+        shifts = shares[:, None] * score + slopes
+        both = jnp.stack([shifts, shifts * offsets + shares[:, None]])
+        return both.reshape(-1, *u.shape[1:])
+
+    def _flow(
+        self, params: LinearParameters, u: Float[Array, "dim *n"]
+    ) -> tuple[Float[Array, "dim *n"], Float[Array, "*n"]]:
+        _, shares, slopes = self._clusters(params, u)
+        _, scaling = self._maps(params)
+        divergence = jnp.sum(scaling, axis=1) @ shares + jnp.sum(self._moves(params, u) * slopes, axis=(0, 1))
+        return self._velocity(params, u, shares), divergence
 
     def _maps(self, params: LinearParameters) -> Float[Array, "2 clusters dim"]:
         """b and a of every cluster."""
         return params.coefficients.reshape(2, self.num_clusters, -1)
 
+    def _moves(self, params: LinearParameters, u: Float[Array, "dim *n"]) -> Float[Array, "clusters dim *n"]:
+        """v_k = b_k + a_k * (u - m_k)."""
+        shift, scaling = self._maps(params)
+        return as_columns(shift - scaling * params.basis.centers, u) + as_columns(scaling, u) * u
+
     def _velocity(
-        self, params: LinearParameters, x: Float[Array, " dim"], shares: Float[Array, " clusters"]
-    ) -> Float[Array, " dim"]:
+        self, params: LinearParameters, u: Float[Array, "dim *n"], shares: Float[Array, "clusters *n"]
+    ) -> Float[Array, "dim *n"]:
         """phi in the particles' units: the shares' mean of maps u -> (b_k - a_k m_k) + a_k u."""
         shift, scaling = self._maps(params)
-        return shares @ (shift - scaling * params.basis.centers) + (shares @ scaling) * params.units.enter(x)
+        return (shift - scaling * params.basis.centers).T @ shares + (scaling.T @ shares) * u
 
     def _clusters(
-        self, params: LinearParameters, x: Float[Array, " dim"]
-    ) -> tuple[Float[Array, "clusters dim"], Float[Array, " clusters"], Float[Array, "clusters dim"]]:
+        self, params: LinearParameters, u: Float[Array, "dim *n"]
+    ) -> tuple[Float[Array, "clusters dim *n"], Float[Array, "clusters *n"], Float[Array, "clusters dim *n"]]:
         """u - m_k, pi_k(u) and grad pi_k(u)."""
         centers, variance = params.basis
-        offsets = params.units.enter(x) - centers
-        shares = jax.nn.softmax(-0.5 * jnp.sum(offsets**2, axis=1) / variance)
+        offsets = u - as_columns(centers, u)
+        shares = jax.nn.softmax(-0.5 * jnp.sum(offsets**2, axis=1) / variance, axis=0)
         # grad ln pi_k = -(u - m_k) / h^2 + sum_l pi_l (u - m_l) / h^2 = (m_k - sum_l pi_l m_l) / h^2.
-        slopes = shares[:, None] * (centers - shares @ centers) / variance
+        slopes = shares[:, None] * (as_columns(centers, u) - centers.T @ shares) / variance
         return offsets, shares, slopes
+
+
+def _apart(moves: Float[Array, "clusters dim *n"]) -> Float[Array, "clusters-1 dim *n"]:
+    """How moves differ from the last cluster's: the slopes of the shares sum to 0, so only differences count."""
+    return moves[:-1] - moves[-1]
 
 
 def _squares(points: Float[Array, "n dim"], centers: Float[Array, "clusters dim"]) -> Float[Array, "n clusters"]:
@@ -146,17 +193,18 @@ def _squares(points: Float[Array, "n dim"], centers: Float[Array, "clusters dim"
     return jnp.maximum(cross + jnp.sum(points**2, axis=1, keepdims=True), 0.0)
 
 
-def _products(one: Float[Array, "k dim"], other: Float[Array, "k dim"]) -> Float[Array, "k k"]:
+def _products(one: Float[Array, "k dim *n"], other: Float[Array, "k dim *n"]) -> list[list[Float[Array, "*n"]]]:
     """The inner products of each two rows."""
-    return jnp.sum(one[:, None] * other, axis=-1)
+    return [[jnp.sum(a * b, axis=0) for b in other] for a in one]
 
 
-def _log_det(matrix: Float[Array, "k k"]) -> Scalar:
-    """ln |det|, by elimination with pivots; written out for a few rows, so that many particles are one vector."""
-    num = len(matrix)
+def _log_det_of_sum(rows: list[list[Float[Array, "*n"]]]) -> Float[Array, "*n"] | float:
+    """ln |det(I + M)| of a matrix by rows: by elimination with pivots, where many particles are one vector."""
+    num = len(rows)
+    rows = [[a + 1 if i == j else a for j, a in enumerate(row)] for i, row in enumerate(rows)]
     if num > _MOST_ROWS:
-        return jnp.linalg.slogdet(matrix)[1]
-    rows, log_det = [list(row) for row in matrix], jnp.zeros((), matrix.dtype)
+        return jnp.linalg.slogdet(jnp.moveaxis(jnp.stack([jnp.stack(row) for row in rows]), (0, 1), (-2, -1)))[1]
+    log_det = 0.0
     for i in range(num):
         for j in range(i + 1, num):
             swaps = jnp.abs(rows[j][i]) > jnp.abs(rows[i][i])

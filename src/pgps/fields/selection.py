@@ -58,6 +58,22 @@ class Selection(AbstractField):
         """A bound on the norm of grad phi(x), of the family in use."""
         return self._switch(params, "stretch", t, x)
 
+    def flows(
+        self, params: Chosen, t: Scalar, particles: Float[Array, "n dim"], key: Array
+    ) -> tuple[Float[Array, "n dim"], Float[Array, " n"]]:
+        """phi(x) and its divergence at many particles."""
+        return self._switch(params, "flows", t, particles, key)
+
+    def log_dets(
+        self, params: Chosen, t: Scalar, particles: Float[Array, "n dim"], dt: Scalar
+    ) -> Float[Array, " n"]:
+        """ln |det(I + dt grad phi(x))| at many particles."""
+        return self._switch(params, "log_dets", t, particles, dt)
+
+    def stretches(self, params: Chosen, t: Scalar, particles: Float[Array, "n dim"]) -> Float[Array, " n"]:
+        """A bound on the norm of grad phi(x) at many particles."""
+        return self._switch(params, "stretches", t, particles)
+
     def _switch(self, params: Chosen, method: str, *args: Any) -> Any:
         branches = [
             lambda family=family, own=own: getattr(family, method)(own, *args)

@@ -54,7 +54,7 @@ from pgps.paths.base import AbstractPath, evaluate
 from pgps.scouting.opinion import Scouting
 from pgps.steppers.base import AbstractStepper, Clock
 from pgps.trainers.base import AbstractTrainer, Training
-from pgps.trainers.residual import evaluate_field, residual
+from pgps.trainers.residual import residual
 from pgps.weights import Weighing, Weights, pareto_k
 
 
@@ -247,8 +247,8 @@ class PGPS(AbstractMethod):
         """The field at the particles; with weights, that of their island."""
         t, particles = state.clock.t, state.population.particles
         if state.weights is None:
-            return Flow(*evaluate_field(self.field, params, t, particles, key))
-        flow = Flow(*island_by_island(lambda own, x: evaluate_field(self.field, own, t, x, key), params, particles))
+            return Flow(*self.field.flows(params, t, particles, key))
+        flow = Flow(*island_by_island(lambda own, x: self.field.flows(own, t, x, key), params, particles))
         return jax.tree.map(lambda leaf: jnp.where(state.memory.has_edge, 0.0, leaf), flow)
 
     def _leap(

@@ -20,7 +20,7 @@ from pgps.density import Population
 from pgps.fields.base import AbstractField
 from pgps.noise import fold_in
 from pgps.trainers.base import AbstractTrainer, Training
-from pgps.trainers.residual import Loss, evaluate_field, mean_square, variance
+from pgps.trainers.residual import Loss, mean_square, variance
 
 _MOST_HELD_OUT = 0.9
 
@@ -113,7 +113,7 @@ class Gradient(AbstractTrainer):
         taught, held = _divided(population, self.held_out)
 
         def loss_fn(params: PyTree, key: Array, population: Population = taught) -> Scalar:
-            velocity, divergence = evaluate_field(field, params, t, population.particles, key)
+            velocity, divergence = field.flows(params, t, population.particles, key)
             return self.loss(velocity, divergence, population)
 
         def watched(best: Best | None, params: PyTree, key: Array) -> Best | None:
@@ -148,7 +148,7 @@ class Gradient(AbstractTrainer):
         num_steps, params, memory, loss, _, best = jax.lax.while_loop(unfinished, train, start)
         if best is None or held is None:
             return params, memory, Training(loss, num_steps, self._converged(loss))
-        r2 = _r2(*evaluate_field(field, best.params, t, held.particles, key_first), held)
+        r2 = _r2(*field.flows(best.params, t, held.particles, key_first), held)
         return best.params, memory, Training(best.loss, num_steps, self._converged(best.loss), r2)
 
     def _converged(self, loss: Scalar) -> Bool[Array, ""]:

@@ -17,7 +17,7 @@ weights and moves alone. Whoever wins again, family or none, is challenged less 
 Of many particles, some are enough: n rows leave an excess of about P / n of the residual's variance for P coefficients.
 """
 
-from functools import partial
+from collections.abc import Callable
 from typing import NamedTuple
 
 import equinox as eqx
@@ -38,6 +38,8 @@ from pgps.trainers.base import AbstractTrainer, Training
 _LONGEST_PAUSE = 7
 _FITS_FOR_ONE = 2
 _LARGEST_GROWTH = 2.0
+# The last winner stays if it wastes at most so many times the particles that the best one does.
+_LIKE = 1.2
 
 
 class Contests(NamedTuple):
@@ -50,7 +52,9 @@ class Contests(NamedTuple):
     left: Scalar
     """and 1 - R^2 of the winner then; 1 if none helped."""
     num_fits: Int[Array, ""]
-    """Fits so far."""
+    """Fits so far,"""
+    ridge: Int[Array, ""]
+    """and the number of the ridge's strength that was best."""
 
     @property
     def due(self) -> Bool[Array, ""]:
@@ -69,27 +73,47 @@ class Contests(NamedTuple):
         longest = jnp.minimum(num_fits // _FITS_FOR_ONE, _LONGEST_PAUSE)
         pause = jnp.where(again, jnp.minimum(2 * self.pause + 1, longest), 0)
         keeps = again & (left <= _LARGEST_GROWTH * self.left)
-        held = Contests(pause, pause, left, num_fits)
+        held = Contests(pause, pause, left, num_fits, self.ridge)
         not_held = self._replace(wait=jnp.where(keeps, self.wait - 1, 0), num_fits=num_fits)
         return jax.tree.map(lambda new, old: jnp.where(self.due, new, old), held, not_held)
 
 
 class Samples(NamedTuple):
-    """Rows of the regression: features g, time derivatives and weights."""
+    """What the regression knows of each particle, a column: features g, the time derivative and the weight."""
 
-    features: Float[Array, "n features"]
+    features: Float[Array, "features n"]
     rates: Float[Array, " n"]
     weights: Float[Array, " n"]
 
-    def part(self, rows: slice) -> "Samples":
-        """Some of the rows."""
-        return Samples(self.features[rows], self.rates[rows], self.weights[rows])
+    def part(self, columns: slice) -> "Samples":
+        """Some of the particles."""
+        return Samples(self.features[:, columns], self.rates[columns], self.weights[columns])
 
     def normalised(self) -> "Samples":
         """The same with weights that sum to 1."""
         return self._replace(
             weights=self.weights / jnp.maximum(jnp.sum(self.weights), jnp.finfo(self.weights.dtype).tiny)
         )
+
+
+Solver = Callable[[Scalar], Float[Array, " features"]]
+"""Takes the strength of a ridge, and returns the coefficients."""
+
+
+class Fit(NamedTuple):
+    """What a fit is worth on held-out particles: R^2, the share that a long step would leave, and the strength."""
+
+    r2: Scalar
+    share: Scalar
+    ridge: Int[Array, ""]
+
+
+class Tried(NamedTuple):
+    """The best strength so far, and its residuals on held-out particles."""
+
+    r2: Scalar
+    ridge: Int[Array, ""]
+    residuals: Float[Array, " n"]
 
 
 class LeastSquares(AbstractTrainer):
@@ -126,7 +150,7 @@ class LeastSquares(AbstractTrainer):
         if not isinstance(params, Chosen):
             return None
         zero = jnp.asarray(0)
-        return Contests(zero, zero, jnp.ones_like(params.params[0].coefficients[0]), zero)
+        return Contests(zero, zero, jnp.ones_like(params.params[0].coefficients[0]), zero, zero)
 
     def fit(
         self,
@@ -147,8 +171,8 @@ class LeastSquares(AbstractTrainer):
             assert memory is not None
             return self._choose(population, field, params, memory, log_weights)
         assert isinstance(field, AbstractLinearField)
-        params, r2, _ = self._solve(field, params, population, log_weights)
-        return params, None, self._report(r2)
+        params, fit = self._solve(field, params, population, log_weights, 0, len(self.ridges))
+        return params, None, self._report(fit.r2)
 
     def _choose(
         self,
@@ -158,21 +182,27 @@ class LeastSquares(AbstractTrainer):
         contests: Contests,
         log_weights: Float[Array, " n"],
     ) -> tuple[Chosen, Contests, Training]:
-        """The family that leaves most particles effective; between contests, the last one."""
+        """The family that leaves most particles effective; between contests, the last one with the last strength."""
         nothing = jnp.zeros_like(contests.left)
 
-        def enter(number: int, family: AbstractLinearField) -> tuple[LinearParameters, Scalar, Scalar]:
+        def enter(number: int, family: AbstractLinearField) -> tuple[LinearParameters, Fit]:
+            first = jnp.where(contests.due, 0, contests.ridge)
+            last = jnp.where(contests.due, len(self.ridges), contests.ridge + 1)
             return jax.lax.cond(
                 contests.due | (contests.helped & (params.choice == number)),
-                lambda own: self._solve(family, own, population, log_weights),
-                lambda own: (own, nothing, nothing - jnp.inf),
+                lambda own: self._solve(family, own, population, log_weights, first, last),
+                lambda own: (own, Fit(nothing, nothing - jnp.inf, jnp.asarray(0))),
                 params.params[number],
             )
 
-        fitted, r2s, shares = zip(*[enter(*entry) for entry in enumerate(field.families)], strict=True)
-        best = jnp.where(contests.due, jnp.argmax(jnp.stack(shares)), params.choice)
-        r2 = jnp.stack(r2s)[best]
-        return Chosen(fitted, best), contests.after(1 - r2, best == params.choice), self._report(r2)
+        fitted, fits = zip(*[enter(*entry) for entry in enumerate(field.families)], strict=True)
+        fits = jax.tree.map(lambda *parts: jnp.stack(parts), *fits)
+        # By chance the best of several that are alike is another one each time, and there would be no end of contests.
+        keeps = 1 - fits.share[params.choice] <= _LIKE * (1 - jnp.max(fits.share))
+        best = jnp.where(contests.due & ~keeps, jnp.argmax(fits.share), params.choice)
+        fit = jax.tree.map(lambda values: values[best], fits)
+        contests = contests.after(1 - fit.r2, best == params.choice)._replace(ridge=fit.ridge)
+        return Chosen(fitted, best), contests, self._report(fit.r2)
 
     def _report(self, r2: Scalar) -> Training:
         return Training(1 - r2, jnp.asarray(1), jnp.asarray(True), r2)
@@ -183,91 +213,93 @@ class LeastSquares(AbstractTrainer):
         params: LinearParameters,
         population: Population,
         log_weights: Float[Array, " n"],
-    ) -> tuple[LinearParameters, Scalar, Scalar]:
-        """The coefficients, the held-out R^2 that chose them, and the share that a long step would leave effective."""
+        first: Int[Array, ""] | int,
+        last: Int[Array, ""] | int,
+    ) -> tuple[LinearParameters, Fit]:
+        """The coefficients, by the best of the strengths from `first` to before `last`."""
         params = field.observe(params, population)
-        rows, sizes = _rows(field, params, population, log_weights)
-        cut = 2 * len(rows.rates) // 3
-        held_out = rows.part(slice(cut, None)).normalised()
-        ridges = jnp.stack([jnp.asarray(ridge, rows.rates.dtype) for ridge in self.ridges])
+        samples = _samples(field, params, population, log_weights)
+        sizes = jnp.sqrt(samples.features**2 @ samples.weights)
+        sizes = jnp.where(sizes > 0, sizes, 1.0)
+        cut = 2 * len(samples.rates) // 3
+        fitted, held_out = samples.part(slice(cut)), samples.part(slice(cut, None)).normalised()
         if len(sizes) > cut:
-            candidates, of_all = _dual_ridge(rows.part(slice(cut)).normalised(), ridges), partial(_dual_ridge, rows)
+            of_some, of_all = (_dual_ridge(some, sizes) for some in (fitted.normalised(), samples))
         else:
             # Sums over the particles that were fitted and over the others are sums over all of them.
-            sums, others = _products(rows.part(slice(cut))), _products(rows.part(slice(cut, None)))
-            candidates, of_all = _ridge(sums, ridges), partial(_ridge, sums + others)
-        residuals = held_out.rates + candidates @ held_out.features.T
-        r2s = jax.vmap(partial(_r2, held_out))(residuals)
-        best = jnp.argmax(r2s)
-        coefficients = of_all(ridges[best][None])[0] / sizes
-        share, share_of_none = _share_left(held_out, residuals[best]), _share_left(held_out, held_out.rates)
-        worthwhile = (r2s[best] >= self.least_r2) & (share > share_of_none) & jnp.all(jnp.isfinite(coefficients))
-        return (
-            params._replace(coefficients=jnp.where(worthwhile, coefficients, 0.0)),
-            jnp.where(worthwhile, r2s[best], 0.0),
-            jnp.where(worthwhile, share, share_of_none),
+            sums, others = _products(fitted), _products(samples.part(slice(cut, None)))
+            of_some, of_all = _ridge(sums, sizes), _ridge(sums + others, sizes)
+        ridges = jnp.stack([jnp.asarray(ridge, samples.rates.dtype) for ridge in self.ridges])
+
+        def try_one(number: Int[Array, ""], best: Tried) -> Tried:
+            residuals = held_out.rates + of_some(ridges[number]) @ held_out.features
+            r2 = _r2(held_out, residuals)
+            return jax.tree.map(lambda a, b: jnp.where(r2 > best.r2, a, b), Tried(r2, number, residuals), best)
+
+        nothing = Tried(-jnp.inf * jnp.ones_like(samples.rates[0]), jnp.asarray(first), held_out.rates)
+        best = jax.lax.fori_loop(first, last, try_one, nothing)
+        coefficients = of_all(ridges[best.ridge])
+        share, share_of_none = _share_left(held_out, best.residuals), _share_left(held_out, held_out.rates)
+        worthwhile = (best.r2 >= self.least_r2) & (share > share_of_none) & jnp.all(jnp.isfinite(coefficients))
+        fit = Fit(
+            jnp.where(worthwhile, best.r2, 0.0), jnp.where(worthwhile, share, share_of_none), jnp.asarray(best.ridge)
         )
+        return params._replace(coefficients=jnp.where(worthwhile, coefficients, 0.0)), fit
 
 
-def _rows(
+def _samples(
     field: AbstractLinearField, params: LinearParameters, population: Population, log_weights: Float[Array, " n"]
-) -> tuple[Samples, Float[Array, " features"]]:
-    """The rows, centred and with features of unit mean square, and what the features were divided by for that."""
-    features = jax.vmap(lambda x, score: field.features(params, x, score))(population.particles, population.score)
+) -> Samples:
+    features = field.rows(params, population.particles, population.score)
     # 0 x is 0 unless x is nan or infinite.
-    usable = population.usable & (features @ jnp.zeros_like(features[0]) == 0)
+    usable = population.usable & (jnp.zeros_like(features[:, 0]) @ features == 0)
     weights = jnp.where(usable, jnp.exp(log_weights - jnp.max(log_weights)), 0.0)
     weights = weights / jnp.maximum(jnp.sum(weights), jnp.finfo(weights.dtype).tiny)
-    features = jnp.where(usable[:, None], features, 0.0)
     rates = jnp.where(usable, population.time_derivative, 0.0)
-    sizes = jnp.sqrt(weights @ features**2)
-    sizes = jnp.where(sizes > 0, sizes, 1.0)
-    return Samples((features - weights @ features) / sizes, rates - weights @ rates, weights), sizes
+    return Samples(jnp.where(usable, features, 0.0), rates - weights @ rates, weights)
 
 
-def _products(rows: Samples) -> Float[Array, "features+2 features+2"]:
+def _products(samples: Samples) -> Float[Array, "features+2 features+2"]:
     """Weighted sums of products of each two of the features, the rates and 1."""
-    columns = jnp.concatenate([rows.features, rows.rates[:, None], jnp.ones_like(rows.rates)[:, None]], axis=1)
-    columns = jnp.sqrt(rows.weights)[:, None] * columns
-    return columns.T @ columns
+    rows = jnp.concatenate([samples.features, samples.rates[None], jnp.ones_like(samples.rates)[None]])
+    rows = rows * jnp.sqrt(samples.weights)
+    return rows @ rows.T
 
 
-def _ridge(
-    products: Float[Array, "features+2 features+2"], ridges: Float[Array, " ridges"]
-) -> Float[Array, "ridges features"]:
-    """Coefficients for each strength, by the normal equations."""
+def _ridge(products: Float[Array, "features+2 features+2"], sizes: Float[Array, " features"]) -> Solver:
+    """The normal equations, for features in units of their sizes."""
     products = products / jnp.maximum(products[-1, -1], jnp.finfo(products.dtype).tiny)
-    covariances = products[:-1, :-1] - jnp.outer(products[-1, :-1], products[-1, :-1])
-    return _solved(covariances[:-1, :-1], -covariances[:-1, -1], ridges)
+    covariances = (products[:-1, :-1] - jnp.outer(products[-1, :-1], products[-1, :-1]))[:-1]
+    gram, right = covariances[:, :-1] / jnp.outer(sizes, sizes), -covariances[:, -1] / sizes
+    return lambda ridge: _solved(gram, right, ridge) / sizes
 
 
-def _dual_ridge(rows: Samples, ridges: Float[Array, " ridges"]) -> Float[Array, "ridges features"]:
-    """The same by the dual of the normal equations, for rows that are fewer than features."""
-    root = jnp.sqrt(rows.weights)
-    design = root[:, None] * (rows.features - rows.weights @ rows.features)
-    return _solved(design @ design.T, -root * (rows.rates - rows.weights @ rows.rates), ridges) @ design
+def _dual_ridge(samples: Samples, sizes: Float[Array, " features"]) -> Solver:
+    """The same by the dual of the normal equations, for particles that are fewer than features."""
+    root = jnp.sqrt(samples.weights)
+    design = root * (samples.features - (samples.features @ samples.weights)[:, None]) / sizes[:, None]
+    gram, right = design.T @ design, -root * (samples.rates - samples.weights @ samples.rates)
+    return lambda ridge: design @ _solved(gram, right, ridge) / sizes
 
 
-def _solved(
-    gram: Float[Array, "k k"], right: Float[Array, " k"], ridges: Float[Array, " ridges"]
-) -> Float[Array, "ridges k"]:
-    lower = jax.lax.linalg.cholesky(gram + ridges[:, None, None] * jnp.eye(len(gram), dtype=gram.dtype))
-    right = jnp.broadcast_to(right[:, None], (len(ridges), len(gram), 1))
+def _solved(gram: Float[Array, "k k"], right: Float[Array, " k"], ridge: Scalar) -> Float[Array, " k"]:
+    lower = jax.lax.linalg.cholesky(gram + ridge * jnp.eye(len(gram), dtype=gram.dtype))
+    right = right[:, None]
     for transpose in (False, True):
         right = jax.lax.linalg.triangular_solve(lower, right, left_side=True, lower=True, transpose_a=transpose)
-    return right[..., 0]
+    return right[:, 0]
 
 
-def _r2(rows: Samples, residuals: Float[Array, " n"]) -> Scalar:
-    r2 = 1 - _variance(residuals, rows.weights) / _variance(rows.rates, rows.weights)
+def _r2(samples: Samples, residuals: Float[Array, " n"]) -> Scalar:
+    r2 = 1 - _variance(residuals, samples.weights) / _variance(samples.rates, samples.weights)
     return jnp.where(jnp.isfinite(r2), r2, -jnp.inf)
 
 
-def _share_left(rows: Samples, residuals: Float[Array, " n"]) -> Scalar:
+def _share_left(samples: Samples, residuals: Float[Array, " n"]) -> Scalar:
     """The conditional effective sample size of a step that would halve it or so, were there no field."""
-    spread = jnp.sqrt(_variance(rows.rates, rows.weights))
+    spread = jnp.sqrt(_variance(samples.rates, samples.weights))
     horizon = jnp.where(spread > 0, 1 / spread, 0.0)
-    share = conditional_ess(jnp.log(rows.weights), horizon * residuals)
+    share = conditional_ess(jnp.log(samples.weights), horizon * residuals)
     return jnp.where(jnp.isfinite(share), share, 0.0)
 
 

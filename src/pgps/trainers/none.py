@@ -6,7 +6,7 @@ from jaxtyping import Array, Float, PyTree, Scalar
 from pgps.density import Population
 from pgps.fields.base import AbstractField
 from pgps.trainers.base import AbstractTrainer, Training
-from pgps.trainers.residual import evaluate_field, mean_square
+from pgps.trainers.residual import mean_square
 
 
 class NoTraining(AbstractTrainer):
@@ -28,6 +28,6 @@ class NoTraining(AbstractTrainer):
     ) -> tuple[PyTree, None, Training]:
         """Return the parameters as they are."""
         params = field.observe(params, population)
-        velocity, divergence = evaluate_field(field, params, t, population.particles, key)
+        velocity, divergence = field.flows(params, t, population.particles, key)
         loss = mean_square(velocity, divergence, population)
         return params, None, Training(loss, jnp.asarray(0), jnp.asarray(True))

@@ -49,14 +49,6 @@ def variance(velocity: Float[Array, "n dim"], divergence: Float[Array, " n"], po
     return _mean_of_squares(residuals - _mean(residuals, population), population)
 
 
-def evaluate_field(
-    field: AbstractField, params: PyTree, t: Scalar, particles: Float[Array, "n dim"], key: Array
-) -> tuple[Float[Array, "n dim"], Float[Array, " n"]]:
-    """The field and its divergence at every particle."""
-    keys = split(key, len(particles))
-    return jax.vmap(lambda x, key: field.apply_and_divergence(params, t, x, key))(particles, keys)
-
-
 def _mean(values: Float[Array, " n"], population: Population) -> Scalar:
     return jnp.sum(jnp.where(population.usable, values, 0.0)) / _num_usable(population)
 
