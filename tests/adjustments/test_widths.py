@@ -8,9 +8,11 @@ import pytest
 from jaxtyping import Array
 from scipy import stats
 
-from helpers import as_arrays, local_widths, normal_array
+from helpers import as_arrays, assert_close, local_widths, normal_array
 from pgps import targets
 from pgps.adjustments import HMC, Adjustment
+from pgps.adjustments import widths as widths_module
+from pgps.adjustments.crossed import Crossed
 from pgps.adjustments.widths import (
     distance_covered,
     places_covered,
@@ -79,8 +81,21 @@ def test_a_gaussian_is_equally_wide_everywhere():
     assert not np.any(widths.directions)
     np.testing.assert_allclose(widths.base, [1, 2, 3, 4], rtol=0.1)
     np.testing.assert_array_equal(widths.base, jax.jit(uniform_widths)(population).base)
-    # Nothing stands between particles, however they move.
+    # Nothing stands between particles, however they move, and no quantiles are needed to say so.
     assert places_covered(population, population, widths) == np.inf
+    crossed = Crossed.same(widths)
+    assert crossed.places_covered(population, population) == np.inf
+    assert crossed.ratio(population) == 1
+
+
+def test_directions_are_the_same_by_products_and_by_a_loop(monkeypatch: pytest.MonkeyPatch):
+    population = evaluated(FUNNEL, FUNNEL.sample(KEY, 1000))
+    by_products = width_functions(population)
+    monkeypatch.setattr(widths_module, "_FEW_DIMENSIONS", 0)
+    by_a_loop = width_functions(population)
+    assert np.any(by_products.slopes)
+    assert_close(by_products.directions, by_a_loop.directions, 1e-4)
+    assert_close(by_products.slopes, by_a_loop.slopes, 1e-4)
 
 
 def test_a_funnel_is_noticed_while_it_forms():

@@ -100,6 +100,21 @@ def test_log_det_is_that_of_the_jacobian(field: AbstractField):
 
 @over("field", FIELDS)
 @pytest.mark.usefixtures("x64")
+def test_many_particles_at_once_are_as_one_by_one(field: AbstractField):
+    """Members may replace what `AbstractField` does particle by particle."""
+    params, particles, key = observed_params(field), some_particles(), jax.random.key(0)
+    t, dt = jnp.asarray(T), jnp.asarray(STEPS[2])
+
+    def told_by(kind: type[AbstractField]) -> tuple:
+        flows = kind.flows(field, params, t, particles, key)
+        return flows, kind.log_dets(field, params, t, particles, dt), kind.stretches(field, params, t, particles)
+
+    one_by_one = jax.jit(lambda: told_by(AbstractField))()
+    assert_close(jax.jit(lambda: told_by(type(field)))(), one_by_one)
+
+
+@over("field", FIELDS)
+@pytest.mark.usefixtures("x64")
 def test_stretch_bounds_the_jacobian(field: AbstractField):
     """In the units that the field works in, those of the particles for linear ones."""
     params = observed_params(field)

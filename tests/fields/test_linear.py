@@ -45,6 +45,16 @@ def test_features_are_those_of_the_residual(field: AbstractLinearField):
     assert_close(by_features, by_autodiff)
 
 
+@over("field", LINEAR_FIELDS)
+@pytest.mark.usefixtures("x64")
+def test_rows_are_the_features_of_each_particle(field: AbstractLinearField):
+    population = some_population(12, 3)
+    params = field.observe(some_params(field, 3), population)
+    one_by_one = jax.vmap(lambda x, score: field.features(params, x, score), out_axes=1)
+    arrays = (population.particles, population.score)
+    assert_close(jax.jit(lambda: field.rows(params, *arrays))(), jax.jit(lambda: one_by_one(*arrays))())
+
+
 @pytest.mark.usefixtures("x64")
 def test_a_few_particles_have_principal_directions_of_length_one():
     """With fewer particles than coordinates they are found on the side of the particles."""

@@ -17,6 +17,7 @@ from pgps.fields import MLP, AbstractField, Additive, Affine, Kernel, Local, Sel
 from pgps.initial import FullNormal
 from pgps.paths import Geometric
 from pgps.trainers import LeastSquares, Training, residual
+from pgps.trainers.least_squares import Contests
 
 KEY = jax.random.key(0)
 T = 0.3
@@ -176,6 +177,14 @@ def test_a_family_that_fits_worse_is_challenged_at_once():
     assert wait[last + 1] == 0
     assert r2[last + 1] < r2[last]
     assert choice[last:] == [0, 0, 1]
+
+
+@pytest.mark.parametrize(("left", "wait"), [(0.03, 2), (0.05, 0)])
+def test_a_residual_that_is_small_may_grow(left: float, wait: int):
+    """From next to nothing it grows by any factor, and no other family would be much better."""
+    number = jnp.asarray(3)
+    contests = Contests(number, number, jnp.asarray(1e-4), jnp.asarray(20), number)
+    assert contests.after(jnp.asarray(left), jnp.asarray(True)).wait == wait
 
 
 @pytest.mark.usefixtures("x64")

@@ -84,8 +84,8 @@ class Crossed(NamedTuple):
         return jnp.mean(self._of_parts(distance_covered, before, after))
 
     def places_covered(self, before: Population, after: Population) -> Scalar:
-        """How far moves went between narrow and wide places, in the half where they went less."""
-        return jnp.min(self._of_parts(places_covered, before, after))
+        """How far moves went between narrow and wide places, in the half where they went less; inf without."""
+        return self._if_they_vary(lambda: jnp.min(self._of_parts(places_covered, before, after)), jnp.inf)
 
     def spread(self, population: Population) -> Scalar:
         """By what factor the density's width varies between particles that should have the same."""
@@ -93,7 +93,12 @@ class Crossed(NamedTuple):
 
     def ratio(self, population: Population) -> Scalar:
         """By what factor the fitted widths differ between narrow places and wide ones."""
-        return jnp.mean(self._of_parts(width_ratio, population))
+        return self._if_they_vary(lambda: jnp.mean(self._of_parts(width_ratio, population)), 1.0)
+
+    def _if_they_vary(self, measure: Callable[[], Scalar], otherwise: float) -> Scalar:
+        """Widths that are the same everywhere take no quantiles to tell."""
+        value = jnp.asarray(otherwise, self.parts.base.dtype)
+        return jax.lax.cond(jnp.any(self.parts.slopes != 0), measure, lambda: value)
 
     def _of_parts(self, measure: Callable[..., Scalar], *populations: Population) -> Float[Array, " parts"]:
         return jax.vmap(measure)(*_in_parts(populations, len(self.parts.base)), self.parts)

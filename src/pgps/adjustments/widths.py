@@ -31,8 +31,9 @@ from pgps.quantiles import quantiles
 _NOISE = 0.5
 RANK = 2
 """Functions z, at the most."""
-# Rounds of partial least squares that find one.
+# Rounds of partial least squares that find one, an even number; in up to so many dimensions by products of matrices.
 _ROUNDS = 6
+_FEW_DIMENSIONS = 32
 # A function is used if it explains this share of the variance of ln score^2, and twice what it would by chance, 4 / N.
 # A higher bar is passed too late: where a neck begins to form while moves know nothing of it, no particle goes there.
 _LEAST_SHARE = 0.015
@@ -44,8 +45,10 @@ _LEAST_PART = 0.4
 # Coordinates count up to so many standard deviations from the middle, and distances up to so many widths: a few
 # particles far out should not decide.
 _FARTHEST = 4.0
-# Middle and spread of a coordinate are those of so many particles.
+# Middle and spread of a coordinate are those of so many particles at least: what is compared with them needs more than
+# what is only brought to their scale.
 _SORTED = 256
+_SORTED_FOR_SCALE = 128
 # Directions other than the coordinates' are sought in so many dimensions at most, with so many particles for each, and
 # taken if along one of them the density is narrower or wider, squared, by this many times what chance could do.
 _MOST_DIMENSIONS = 128
@@ -138,7 +141,7 @@ def uniform_widths(population: Population) -> Widths:
 
 def width_functions(population: Population) -> Widths:
     """How widths vary from place to place, but not how large they are: `refreshed` tells that."""
-    center, scale = _middle_and_spread(population.particles)
+    center, scale = _middle_and_spread(population.particles, _SORTED_FOR_SCALE)
     unit = unit_widths(population)._replace(center=center, scale=scale)
     standard = unit.standardise(population.particles)
     standard = standard - jnp.mean(standard, axis=0)
@@ -169,9 +172,11 @@ def refreshed(widths: Widths, population: Population, has_edge: Bool[Array, ""] 
     )
 
 
-def _middle_and_spread(values: Float[Array, "n k"]) -> tuple[Float[Array, " k"], Float[Array, " k"]]:
+def _middle_and_spread(
+    values: Float[Array, "n k"], num: int = _SORTED
+) -> tuple[Float[Array, " k"], Float[Array, " k"]]:
     """Median, and the standard deviation of a Gaussian with the same quartiles; 1 where that would be 0."""
-    some = values[:: max(1, len(values) // _SORTED)]
+    some = values[:: max(1, len(values) // num)]
     low, middle, high = quantiles(some, np.array([0.25, 0.5, 0.75]))
     spread = (high - low) / (2 * _QUARTILE)
     return middle, jnp.where(spread > 0, spread, 1.0)
@@ -195,8 +200,16 @@ def _function(
         norm = jnp.sqrt(jnp.mean(values**2))
         return jnp.where(norm > 0, values / norm, 0.0)
 
-    def better(_: Array, loadings: Float[Array, " dim"]) -> Float[Array, " dim"]:
-        return unit(against(along(loadings)))
+    def improved(loadings: Float[Array, " dim"]) -> Float[Array, " dim"]:
+        """After all rounds; two at once where a product of matrices takes less time than a loop."""
+        if products is None or dim > _FEW_DIMENSIONS:
+            return jax.lax.fori_loop(0, _ROUNDS, lambda _, loadings: unit(against(along(loadings))), loadings)
+        one = products.T @ products
+        one = one / jnp.maximum(jnp.trace(one), jnp.finfo(one.dtype).tiny)
+        two = one @ one
+        for _ in range(_ROUNDS // 2):
+            loadings = unit(two @ loadings)
+        return loadings
 
     def scaled(direction: Float[Array, " dim"]) -> tuple[Float[Array, " dim"], Float[Array, " dim"]]:
         """The direction along which particles have a standard deviation of 1, and twice the slopes."""
@@ -206,8 +219,7 @@ def _function(
 
     # From a start that no density has reason to be at right angles to.
     start = jnp.asarray(np.random.default_rng(dim).standard_normal(dim), standard.dtype)
-    loadings = jax.lax.fori_loop(0, _ROUNDS, better, unit(start))
-    direction, slopes = scaled(along(loadings))
+    direction, slopes = scaled(along(improved(unit(start))))
     # Coordinates whose own widths vary have a part in it by chance, mostly; the others tell better, if they do.
     others = jnp.where(jnp.abs(slopes) < _LEAST_SLOPE * jnp.max(jnp.abs(slopes)), direction, 0.0)
     others = jnp.where(jnp.abs(others) > _LEAST_PART * jnp.max(jnp.abs(others)), others, 0.0)

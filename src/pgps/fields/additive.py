@@ -103,9 +103,7 @@ class Additive(AbstractLinearField):
         """The largest slope at x."""
         return self.stretches(params, t, x[None])[0]
 
-    def stretches(
-        self, params: LinearParameters, t: Scalar, particles: Float[Array, "n dim"]
-    ) -> Float[Array, " n"]:
+    def stretches(self, params: LinearParameters, t: Scalar, particles: Float[Array, "n dim"]) -> Float[Array, " n"]:
         """The same for many particles."""
         _, slopes = self._flow(params, params.units.enter(particles).T)
         return jnp.max(jnp.abs(slopes), axis=0)
@@ -113,15 +111,15 @@ class Additive(AbstractLinearField):
     # What follows takes one particle u, or many as columns.
 
     def _features(
-        self, params: LinearParameters, u: Float[Array, "dim *n"], score: Float[Array, "dim *n"]
-    ) -> Float[Array, "features *n"]:
+        self, params: LinearParameters, u: Float[Array, " dim *n"], score: Float[Array, " dim *n"]
+    ) -> Float[Array, " features *n"]:
         heights, inclines = self._bumps(params, u)
         bumps = score[:, None] * heights + inclines
         return jnp.concatenate([score, score * u + 1, bumps.reshape(-1, *u.shape[1:])])
 
     def _flow(
-        self, params: LinearParameters, u: Float[Array, "dim *n"]
-    ) -> tuple[Float[Array, "dim *n"], Float[Array, "dim *n"]]:
+        self, params: LinearParameters, u: Float[Array, " dim *n"]
+    ) -> tuple[Float[Array, " dim *n"], Float[Array, " dim *n"]]:
         """f_i(u_i) and f_i'(u_i)."""
         heights, inclines = self._bumps(params, u)
         c, dim = params.coefficients, len(u)
@@ -130,8 +128,8 @@ class Additive(AbstractLinearField):
         return shift + slope * u + jnp.sum(weights * heights, axis=1), slope + jnp.sum(weights * inclines, axis=1)
 
     def _bumps(
-        self, params: LinearParameters, u: Float[Array, "dim *n"]
-    ) -> tuple[Float[Array, "dim bumps *n"], Float[Array, "dim bumps *n"]]:
+        self, params: LinearParameters, u: Float[Array, " dim *n"]
+    ) -> tuple[Float[Array, " dim bumps *n"], Float[Array, " dim bumps *n"]]:
         """The bumps of each coordinate, and their slopes."""
         places, rates = (as_columns(table, u) for table in (params.basis.places, 1 / params.basis.widths))
         z = (u[:, None] - places) * rates

@@ -83,14 +83,14 @@ class Affine(AbstractLinearField):
         return self._features(params, params.units.enter(particles).T, params.units.turn(scores).T)
 
     def _features(
-        self, params: LinearParameters, u: Float[Array, "dim *n"], s: Float[Array, "dim *n"]
-    ) -> Float[Array, "features *n"]:
+        self, params: LinearParameters, u: Float[Array, " dim *n"], s: Float[Array, " dim *n"]
+    ) -> Float[Array, " features *n"]:
         """For one particle, or for many as columns."""
         if params.basis is None:
             each = s[:, None] * u + as_columns(jnp.eye(len(u), dtype=u.dtype), u)
             if len(u) > self.full_up_to:
                 rows, columns = np.triu_indices(len(u))
-                mirrored = as_columns(jnp.asarray(rows != columns), u[0])
+                mirrored = as_columns(jnp.asarray(rows != columns), u)
                 each = each[rows, columns] + jnp.where(mirrored, each[columns, rows], 0.0)
             return jnp.concatenate([s, each.reshape(-1, *u.shape[1:])])
         V = params.basis

@@ -61,9 +61,7 @@ class AbstractField(eqx.Module):
         keys = split(key, len(particles))
         return jax.vmap(lambda x, key: self.apply_and_divergence(params, t, x, key))(particles, keys)
 
-    def log_dets(
-        self, params: PyTree, t: Scalar, particles: Float[Array, "n dim"], dt: Scalar
-    ) -> Float[Array, " n"]:
+    def log_dets(self, params: PyTree, t: Scalar, particles: Float[Array, "n dim"], dt: Scalar) -> Float[Array, " n"]:
         """ln |det(I + dt grad phi_t(x))|."""
         return jax.vmap(lambda x: self.log_det(params, t, x, dt))(particles)
 

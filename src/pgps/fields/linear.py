@@ -123,6 +123,6 @@ class AbstractLinearField(AbstractField):
         """Place the basis functions by the population that the field is about to be fitted to."""
 
 
-def as_columns(table: Float[Array, "..."], u: Float[Array, "dim *n"]) -> Float[Array, "..."]:
+def as_columns(table: Float[Array, "..."], u: Float[Array, " dim *n"]) -> Float[Array, "..."]:
     """Numbers that all particles share, to be combined with one particle u or with many as columns."""
     return table.reshape(*table.shape, *[1] * (u.ndim - 1))

@@ -124,9 +124,7 @@ class Local(AbstractLinearField):
         """The largest scaling, and the size of what the clusters' borders add."""
         return self.stretches(params, t, x[None])[0]
 
-    def stretches(
-        self, params: LinearParameters, t: Scalar, particles: Float[Array, "n dim"]
-    ) -> Float[Array, " n"]:
+    def stretches(self, params: LinearParameters, t: Scalar, particles: Float[Array, "n dim"]) -> Float[Array, " n"]:
         """The same for many particles."""
         u = params.units.enter(particles).T
         _, shares, slopes = self._clusters(params, u)
@@ -139,16 +137,16 @@ class Local(AbstractLinearField):
     # What follows takes one particle u, or many as columns.
 
     def _features(
-        self, params: LinearParameters, u: Float[Array, "dim *n"], score: Float[Array, "dim *n"]
-    ) -> Float[Array, "features *n"]:
+        self, params: LinearParameters, u: Float[Array, " dim *n"], score: Float[Array, " dim *n"]
+    ) -> Float[Array, " features *n"]:
         offsets, shares, slopes = self._clusters(params, u)
         shifts = shares[:, None] * score + slopes
         both = jnp.stack([shifts, shifts * offsets + shares[:, None]])
         return both.reshape(-1, *u.shape[1:])
 
     def _flow(
-        self, params: LinearParameters, u: Float[Array, "dim *n"]
-    ) -> tuple[Float[Array, "dim *n"], Float[Array, "*n"]]:
+        self, params: LinearParameters, u: Float[Array, " dim *n"]
+    ) -> tuple[Float[Array, " dim *n"], Float[Array, "*n"]]:
         _, shares, slopes = self._clusters(params, u)
         _, scaling = self._maps(params)
         divergence = jnp.sum(scaling, axis=1) @ shares + jnp.sum(self._moves(params, u) * slopes, axis=(0, 1))
@@ -158,21 +156,21 @@ class Local(AbstractLinearField):
         """b and a of every cluster."""
         return params.coefficients.reshape(2, self.num_clusters, -1)
 
-    def _moves(self, params: LinearParameters, u: Float[Array, "dim *n"]) -> Float[Array, "clusters dim *n"]:
+    def _moves(self, params: LinearParameters, u: Float[Array, " dim *n"]) -> Float[Array, " clusters dim *n"]:
         """v_k = b_k + a_k * (u - m_k)."""
         shift, scaling = self._maps(params)
         return as_columns(shift - scaling * params.basis.centers, u) + as_columns(scaling, u) * u
 
     def _velocity(
-        self, params: LinearParameters, u: Float[Array, "dim *n"], shares: Float[Array, "clusters *n"]
-    ) -> Float[Array, "dim *n"]:
+        self, params: LinearParameters, u: Float[Array, " dim *n"], shares: Float[Array, " clusters *n"]
+    ) -> Float[Array, " dim *n"]:
         """phi in the particles' units: the shares' mean of maps u -> (b_k - a_k m_k) + a_k u."""
         shift, scaling = self._maps(params)
         return (shift - scaling * params.basis.centers).T @ shares + (scaling.T @ shares) * u
 
     def _clusters(
-        self, params: LinearParameters, u: Float[Array, "dim *n"]
-    ) -> tuple[Float[Array, "clusters dim *n"], Float[Array, "clusters *n"], Float[Array, "clusters dim *n"]]:
+        self, params: LinearParameters, u: Float[Array, " dim *n"]
+    ) -> tuple[Float[Array, " clusters dim *n"], Float[Array, " clusters *n"], Float[Array, " clusters dim *n"]]:
         """u - m_k, pi_k(u) and grad pi_k(u)."""
         centers, variance = params.basis
         offsets = u - as_columns(centers, u)
@@ -182,7 +180,7 @@ class Local(AbstractLinearField):
         return offsets, shares, slopes
 
 
-def _apart(moves: Float[Array, "clusters dim *n"]) -> Float[Array, "clusters-1 dim *n"]:
+def _apart(moves: Float[Array, " clusters dim *n"]) -> Float[Array, "clusters-1 dim *n"]:
     """How moves differ from the last cluster's: the slopes of the shares sum to 0, so only differences count."""
     return moves[:-1] - moves[-1]
 

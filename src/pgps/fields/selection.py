@@ -64,9 +64,7 @@ class Selection(AbstractField):
         """phi(x) and its divergence at many particles."""
         return self._switch(params, "flows", t, particles, key)
 
-    def log_dets(
-        self, params: Chosen, t: Scalar, particles: Float[Array, "n dim"], dt: Scalar
-    ) -> Float[Array, " n"]:
+    def log_dets(self, params: Chosen, t: Scalar, particles: Float[Array, "n dim"], dt: Scalar) -> Float[Array, " n"]:
         """ln |det(I + dt grad phi(x))| at many particles."""
         return self._switch(params, "log_dets", t, particles, dt)
 

@@ -34,10 +34,11 @@ from pgps.steppers.conditional_ess import conditional_ess
 from pgps.trainers.base import AbstractTrainer, Training
 
 # The most fits between two contests, of which there is also at most one for so many fits so far, since early in a run
-# the winner changes, and the growth of the residual's variance at which there is a contest at once.
+# the winner changes. There is a contest at once if the residual's variance grows by such a factor, from this on.
 _LONGEST_PAUSE = 7
 _FITS_FOR_ONE = 2
 _LARGEST_GROWTH = 2.0
+_LEAST_GROWN = 0.02
 # The last winner stays if it wastes at most so many times the particles that the best one does.
 _LIKE = 1.2
 
@@ -72,7 +73,7 @@ class Contests(NamedTuple):
         num_fits = self.num_fits + 1
         longest = jnp.minimum(num_fits // _FITS_FOR_ONE, _LONGEST_PAUSE)
         pause = jnp.where(again, jnp.minimum(2 * self.pause + 1, longest), 0)
-        keeps = again & (left <= _LARGEST_GROWTH * self.left)
+        keeps = again & (left <= _LARGEST_GROWTH * jnp.maximum(self.left, _LEAST_GROWN))
         held = Contests(pause, pause, left, num_fits, self.ridge)
         not_held = self._replace(wait=jnp.where(keeps, self.wait - 1, 0), num_fits=num_fits)
         return jax.tree.map(lambda new, old: jnp.where(self.due, new, old), held, not_held)

@@ -13,13 +13,10 @@ outside the support has no residual and is left out. The paper writes a sum wher
 import dataclasses
 from collections.abc import Callable
 
-import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PyTree, Scalar
+from jaxtyping import Array, Float, Int, Scalar
 
 from pgps.density import Population
-from pgps.fields.base import AbstractField
-from pgps.noise import split
 
 Loss = Callable[[Float[Array, "n dim"], Float[Array, " n"], Population], Scalar]
 """Takes the field's values, its divergences and the population."""
