@@ -97,7 +97,7 @@ def test_limits_that_make_no_sense(limits, words):
 
 
 def test_chunks_grow_while_they_are_short_and_shrink_when_they_are_long():
-    assert [run._next_size(size, 0.01) for size in (1, 2, 32, 64)] == [4, 8, 64, 64]
+    assert [run._next_size(size, 0.01) for size in (1, 2, 32, 64)] == [20, 40, 64, 64]
     assert [run._next_size(size, 0.07) for size in (1, 32, 64)] == [2, 64, 64]
     assert [run._next_size(size, 0.2) for size in (1, 8)] == [1, 8]
     assert [run._next_size(size, 1.0) for size in (1, 8)] == [1, 4]

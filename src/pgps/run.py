@@ -29,7 +29,7 @@ from pgps.result import Status
 from pgps.settings import all_with_arrays
 from pgps.spread import ONE_DEVICE, Spread
 
-# While steps would take longer than this, the host calls fewer at once.
+# The host calls as many steps at once as should take so long.
 _CHUNK_SECONDS = 0.2
 # What ends a run from outside, and a later session may lift.
 _CUT_SHORT = (Status.RUNNING, Status.INTERRUPTED, Status.TIME_LIMIT, Status.EVALUATION_LIMIT)
@@ -203,7 +203,7 @@ def _failures_on_the_device() -> Iterator[None]:
 def _next_size(size: int, seconds: float) -> int:
     """How many steps the next chunk should have, after one that took so long."""
     if seconds < _CHUNK_SECONDS / 2:
-        return min((2 if seconds > _CHUNK_SECONDS / 4 else 4) * size, MOST_STEPS)
+        return int(min(size * _CHUNK_SECONDS / seconds, MOST_STEPS))
     return max(size // 2, 1) if seconds > 2 * _CHUNK_SECONDS else size
 
 

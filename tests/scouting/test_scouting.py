@@ -36,29 +36,33 @@ QUICK = {"field": fields.Affine(), "moves": adjustments.MALA(precondition=True, 
 
 def test_ascents_end_at_the_top_with_its_covariance(x64: None):
     starts = jax.random.normal(jax.random.key(0), (5, 2)) * 3
-    ascents = ascend(correlated, starts, jnp.ones(2), 40)
-    np.testing.assert_allclose(ascents.x, np.tile([1.0, -2.0], (5, 1)), atol=1e-6)
+    ascents, num_steps = ascend(correlated, starts, jnp.ones(2), 40)
+    assert num_steps <= 40
+    np.testing.assert_allclose(ascents.x, np.tile([1.0, -2.0], (5, 1)), atol=1e-2)
     for covariance in ascents.covariance:
         np.testing.assert_allclose(covariance, COVARIANCE, rtol=0.05)
 
 
-def test_ascent_makes_one_gradient_call_per_step():
+@pytest.mark.parametrize("most", [7, 100])
+def test_ascent_makes_one_gradient_call_per_step(most: int):
     calls = []
 
     def counted(x: jax.Array) -> jax.Array:
         jax.debug.callback(lambda _: calls.append(1), x[0])
-        return -jnp.sum(x**2)
+        return -jnp.sum(jnp.cosh(x))
 
-    jax.block_until_ready(ascend(counted, jnp.ones((3, 2)), jnp.ones(2), 7))
+    _, num_steps = jax.block_until_ready(ascend(counted, jnp.ones((3, 2)), jnp.ones(2), most))
     jax.effects_barrier()
-    assert len(calls) == 3 * 7
+    assert len(calls) == 3 * num_steps
+    # The search ends when all have arrived.
+    assert num_steps == most if most == 7 else num_steps < 30
 
 
 def test_ascent_from_outside_the_support_finds_nothing():
     def half(x: jax.Array) -> jax.Array:
         return jnp.where(x[0] > 0, -jnp.sum((x - 1) ** 2), -jnp.inf)
 
-    ascents = ascend(half, jnp.array([[-1.0], [2.0]]), jnp.ones(1), 30)
+    ascents, _ = ascend(half, jnp.array([[-1.0], [2.0]]), jnp.ones(1), 30)
     assert ascents.value[0] == -jnp.inf
     np.testing.assert_allclose(ascents.x[1], 1.0, atol=1e-3)
 
@@ -186,7 +190,7 @@ def test_scouts_keep_to_the_limit_of_evaluations():
     assert limited.status == pgps.Status.COMPLETED
     assert limited.log_evidence == free.log_evidence
     spared = free.num_evaluations.total - limited.num_evaluations.total
-    assert FEW.num_draws + FEW.num_starts * FEW.num_steps < spared <= FEW.most_evaluations(2)
+    assert FEW.num_draws < spared <= FEW.most_evaluations(2)
 
 
 def test_a_density_that_fails_where_scouts_look_costs_no_result():

@@ -1,7 +1,8 @@
 """Ascents to maxima of a density, many at once: BFGS with one gradient call per iteration.
 
 An iteration tries x + a H g, with g the gradient and H the inverse of the curvature as far as known, and takes it if
-the density rises as it should (Armijo); if not, a shrinks.
+the density rises as it should (Armijo); if not, a shrinks. The ascents end together, when all have arrived: what
+there is to gain is about g'Hg / 2 then.
 """
 
 from collections.abc import Callable
@@ -9,12 +10,16 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Scalar
+from jaxtyping import Array, Bool, Float, Int, Scalar
 
 _LEAST_GAIN = 1e-4
 _SHRINK = 0.3
 # The first try is a step of this length, in units of the scale.
 _FIRST_STEP = 0.5
+# An ascent has arrived when it is so near to the top, in standard deviations of a Gaussian with its curvature. As long
+# as few steps have told of the curvature, there is no saying.
+_ARRIVED = 0.01
+_LEAST_STEPS = 10
 
 
 class Ascent(NamedTuple):
@@ -32,24 +37,32 @@ def ascend(
     logdensity_fn: Callable[[Float[Array, " dim"]], Scalar],
     starts: Float[Array, "n dim"],
     scale: Float[Array, " dim"],
-    num_steps: int,
-) -> Ascent:
-    """Ascend from each start, with `num_steps` gradient calls; a start outside the support keeps the value -inf."""
-    covariance = jnp.diag(scale**2)
+    most_steps: int,
+) -> tuple[Ascent, Int[Array, ""]]:
+    """Ascend from each start, with at most so many gradient calls; a start outside the support keeps the value -inf.
 
-    def one(start: Float[Array, " dim"]) -> Ascent:
-        def step(_: Array, now: Ascent) -> Ascent:
-            x = now.x + now.length * now.covariance @ now.gradient
-            value, gradient = jax.value_and_grad(logdensity_fn)(x)
-            usable = jnp.isfinite(value) & jnp.all(jnp.isfinite(gradient))
-            return _taken(now, x, jnp.where(usable, value, -jnp.inf), jnp.where(usable, gradient, 0.0), scale)
+    Returned with the ascents is how many calls each of them made.
+    """
+    covariance, zero = jnp.diag(scale**2), jnp.zeros((), starts.dtype)
 
+    def begin(start: Float[Array, " dim"]) -> Ascent:
         # The first call is at the start itself.
-        zero = jnp.zeros((), start.dtype)
-        nowhere = Ascent(start, zero - jnp.inf, jnp.zeros_like(start), covariance, zero)
-        return jax.lax.fori_loop(0, num_steps, step, nowhere)
+        return Ascent(start, zero - jnp.inf, jnp.zeros_like(start), covariance, zero)
 
-    return jax.vmap(one)(starts)
+    def step(now: Ascent) -> Ascent:
+        x = now.x + now.length * now.covariance @ now.gradient
+        value, gradient = jax.value_and_grad(logdensity_fn)(x)
+        usable = jnp.isfinite(value) & jnp.all(jnp.isfinite(gradient))
+        return _taken(now, x, jnp.where(usable, value, -jnp.inf), jnp.where(usable, gradient, 0.0), scale)
+
+    def underway(carry: tuple[Ascent, Int[Array, ""]]) -> Bool[Array, ""]:
+        now, count = carry
+        squares = jnp.einsum("ni,nij,nj->n", now.gradient, now.covariance, now.gradient)
+        return (count < most_steps) & ((count < _LEAST_STEPS) | jnp.any(squares >= _ARRIVED**2))
+
+    return jax.lax.while_loop(
+        underway, lambda carry: (jax.vmap(step)(carry[0]), carry[1] + 1), (jax.vmap(begin)(starts), jnp.asarray(0))
+    )
 
 
 def _taken(

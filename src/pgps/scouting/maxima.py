@@ -59,7 +59,8 @@ class Maxima(NamedTuple):
 
 def find_maxima(problem: Problem, key: Array, search: Search, radius: float) -> Maxima:
     """Search; maxima closer than `radius`, in units of the higher one's width, are one."""
-    distinct = _distinct(_ascents(problem, key, search), search.most, radius)
+    ascents, num_steps = _ascents(problem, key, search)
+    distinct = _distinct(ascents, search.most, radius)
     dim, dtype, kept = problem.structure.dim, problem.structure.dtype, []
     for first in range(0, len(distinct), _BATCH):
         batch = distinct[first : first + _BATCH]
@@ -67,7 +68,7 @@ def find_maxima(problem: Problem, key: Array, search: Search, radius: float) -> 
         roots = np.asarray(_curvatures(problem, jnp.asarray(centers), jnp.asarray(guesses)))
         kept += [(centers[i], roots[i]) for i in range(len(batch)) if np.all(np.isfinite(roots[i]))]
     centers, roots = np.reshape([x for x, _ in kept], (-1, dim)), np.reshape([root for _, root in kept], (-1, dim, dim))
-    num_gradients = search.num_starts * search.num_steps + gradients_of_curvatures(len(distinct), dim)
+    num_gradients = search.num_starts * int(num_steps) + gradients_of_curvatures(len(distinct), dim)
     return Maxima(centers.astype(dtype), roots.astype(dtype), search.num_draws, num_gradients)
 
 
@@ -77,8 +78,8 @@ def gradients_of_curvatures(num_maxima: int, dim: int) -> int:
 
 
 @eqx.filter_jit
-def _ascents(problem: Problem, key: Array, search: Search) -> Ascent:
-    """Where ascents from the best draws end."""
+def _ascents(problem: Problem, key: Array, search: Search) -> tuple[Ascent, Int[Array, ""]]:
+    """Where ascents from the best draws end, and the gradient calls of each."""
     draws = problem.draw(key, search.num_draws)
     scale = jnp.maximum(jnp.std(draws[::2], axis=0), jnp.finfo(draws.dtype).tiny)
     number = np.arange(len(draws))
