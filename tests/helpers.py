@@ -55,6 +55,8 @@ LINEAR_FIELDS: dict[str, fields.AbstractLinearField] = {
     "affine-low-rank": fields.Affine(full_up_to=2, symmetric_up_to=2, rank=2),
     "additive": fields.Additive(4),
     "local": fields.Local(3),
+    "quadratic": fields.Quadratic(),
+    "quadratic-squares": fields.Quadratic(full_up_to=2),
     "kernel": fields.Kernel(5),
 }
 # Fields whose divergence is exact; ESTIMATED_FIELDS have one that is right on average.

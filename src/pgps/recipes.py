@@ -46,7 +46,7 @@ def exact(
         kind = paths.CautiousShrinkage if alpha is None and beta is None else paths.LogWeightedShrinkage
         path = kind(1.0 if alpha is None else alpha, 0.3 if beta is None else beta)
     if field is None:
-        field = fields.Selection((fields.Affine(), fields.Additive(), fields.Local()))
+        field = fields.Selection((fields.Affine(), fields.Additive(), fields.Local()), reserves=(fields.Quadratic(),))
     hmc = adjustments.HMC(0.5, num_leapfrog=None, precondition=True, local=True, jitter=0.5, mixing=0.4)
     return PGPS(
         path=path,

@@ -10,8 +10,8 @@ from jaxtyping import Array
 from helpers import LINEAR_FIELDS, assert_close, normal_array, over, some_params
 from pgps.density import Population
 from pgps.fields import AbstractLinearField, Additive, Affine, Local
+from pgps.fields.determinants import log_det_of_sum
 from pgps.fields.linear import Axes, LinearParameters, Units
-from pgps.fields.local import _log_det_of_sum
 
 T = jnp.asarray(0.3)
 
@@ -122,7 +122,7 @@ def test_determinants_by_elimination_are_those_of_lapack(num: int):
     # One that needs its rows exchanged, and a singular one.
     matrices = jnp.concatenate([matrices, jnp.eye(num)[None, ::-1], jnp.ones((1, num, num))])
     columns = jnp.moveaxis(matrices - jnp.eye(num), 0, -1)
-    log_dets = _log_det_of_sum([list(row) for row in columns])
+    log_dets = log_det_of_sum([list(row) for row in columns])
     assert_close(log_dets[:51], jnp.linalg.slogdet(matrices[:51])[1])
     assert log_dets[51] == (-jnp.inf if num > 1 else 0.0)
 

@@ -7,6 +7,7 @@ from pgps.fields.kernel import Kernel
 from pgps.fields.linear import AbstractLinearField
 from pgps.fields.local import Local
 from pgps.fields.mlp import MLP
+from pgps.fields.quadratic import Quadratic
 from pgps.fields.selection import Selection
 from pgps.fields.zero import Zero
 
@@ -18,6 +19,7 @@ __all__ = [
     "Affine",
     "Kernel",
     "Local",
+    "Quadratic",
     "Selection",
     "Zero",
 ]

@@ -25,9 +25,6 @@ from pgps.density import Population
 from pgps.fields.base import norm_bound
 from pgps.fields.linear import AbstractLinearField, Axes, LinearParameters, Units, as_columns
 
-# The least number of particles for each principal axis; of fewer, the axes are those of the coordinates.
-_LEAST_PARTICLES = 4
-
 
 class Affine(AbstractLinearField):
     """A shift and a linear map.
@@ -59,13 +56,9 @@ class Affine(AbstractLinearField):
     def observe(self, params: LinearParameters, population: Population) -> LinearParameters:
         """Take the particles' units, and their leading principal directions."""
         particles = population.particles
-        num, dim = particles.shape
-        if params.basis is None and num >= _LEAST_PARTICLES * dim:
-            return params._replace(units=Axes.of(particles))
-        units = Units.of(particles)
         if params.basis is None:
-            return params._replace(units=Axes.along_coordinates(units))
-        rank = params.basis.shape[1]
+            return params._replace(units=Axes.fitting(particles))
+        units, rank = Units.of(particles), params.basis.shape[1]
         if rank == 0:
             return params._replace(units=units)
         return params._replace(units=units, basis=_leading_directions(units.enter(particles), rank))

@@ -6,6 +6,7 @@ log-determinant of x -> x + dt phi(x) default to the exact Jacobian; a member th
 """
 
 import abc
+import math
 from typing import Any
 
 import equinox as eqx
@@ -70,7 +71,8 @@ class AbstractField(eqx.Module):
         return jax.vmap(lambda x: self.stretch(params, t, x))(particles)
 
 
-def norm_bound(matrix: Float[Array, "dim dim"]) -> Scalar:
-    """A bound on a matrix's spectral norm: the geometric mean of its largest row and column sums."""
+def norm_bound(matrix: Float[Array, " dim dim *n"]) -> Float[Array, "*n"]:
+    """A bound on a matrix's spectral norm, or many's: the geometric mean of its largest row and column sums."""
     sizes = jnp.abs(matrix)
-    return jnp.sqrt(jnp.max(jnp.sum(sizes, axis=0), initial=0.0) * jnp.max(jnp.sum(sizes, axis=1), initial=0.0))
+    sums = (jnp.max(jnp.sum(sizes, axis=side), axis=0, initial=0.0) for side in (0, 1))
+    return jnp.sqrt(math.prod(sums))

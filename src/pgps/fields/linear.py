@@ -19,6 +19,9 @@ from jaxtyping import Array, Float, PyTree
 from pgps.density import Population
 from pgps.fields.base import AbstractField
 
+# The least number of particles for each principal axis.
+_LEAST_PARTICLES = 4
+
 
 class Units(NamedTuple):
     """The particles' location and scale in each coordinate."""
@@ -47,7 +50,7 @@ class Units(NamedTuple):
         """A score in these units."""
         return self.scale * score
 
-    def leave(self, velocity: Float[Array, " dim"]) -> Float[Array, " dim"]:
+    def leave(self, velocity: Float[Array, "... dim"]) -> Float[Array, "... dim"]:
         """A velocity, given in these units, in those of the particles."""
         return self.scale * velocity
 
@@ -73,6 +76,13 @@ class Axes(NamedTuple):
         return cls(units.location, jnp.diag(units.scale), jnp.diag(1 / units.scale))
 
     @classmethod
+    def fitting(cls, particles: Float[Array, "n dim"]) -> "Axes":
+        """The principal axes, or of too few particles the coordinates."""
+        if len(particles) < _LEAST_PARTICLES * particles.shape[1]:
+            return cls.along_coordinates(Units.of(particles))
+        return cls.of(particles)
+
+    @classmethod
     def of(cls, particles: Float[Array, "n dim"]) -> "Axes":
         """The principal axes in units of the coordinates' standard deviations, the longest last."""
         units = Units.of(particles)
@@ -90,9 +100,9 @@ class Axes(NamedTuple):
         """A score in these units."""
         return score @ self.axes
 
-    def leave(self, velocity: Float[Array, " dim"]) -> Float[Array, " dim"]:
+    def leave(self, velocity: Float[Array, "... dim"]) -> Float[Array, "... dim"]:
         """A velocity, given in these units, in those of the particles."""
-        return self.axes @ velocity
+        return velocity @ self.axes.T
 
 
 class LinearParameters(NamedTuple):
@@ -105,6 +115,10 @@ class LinearParameters(NamedTuple):
 
 class AbstractLinearField(AbstractField):
     """A field that is linear in its coefficients; they start at 0, where the field moves nothing."""
+
+    def suits(self, dim: int) -> bool:
+        """Whether a `fields.Selection` should try it in so many dimensions; a member that should not says so."""
+        return True
 
     @abc.abstractmethod
     def features(

@@ -20,12 +20,11 @@ from jaxtyping import Array, Float, Int, Scalar
 
 from pgps import _checks
 from pgps.density import Population
+from pgps.fields.determinants import log_det_of_sum
 from pgps.fields.linear import AbstractLinearField, LinearParameters, Units, as_columns
 
 # Lloyd's iterations that place the clusters; as they go on from the last ones, a run makes many.
 _NUM_ITERATIONS = 3
-# Determinants of more rows are LAPACK's.
-_MOST_ROWS = 6
 
 
 class Clusters(NamedTuple):
@@ -118,7 +117,7 @@ class Local(AbstractLinearField):
         _, shares, slopes = self._clusters(params, u)
         expansion = 1 + dt * self._maps(params)[1].T @ shares
         apart = dt * _apart(self._moves(params, u)) / expansion
-        return jnp.sum(jnp.log(jnp.abs(expansion)), axis=0) + _log_det_of_sum(_products(slopes[:-1], apart))
+        return jnp.sum(jnp.log(jnp.abs(expansion)), axis=0) + log_det_of_sum(_products(slopes[:-1], apart))
 
     def stretch(self, params: LinearParameters, t: Scalar, x: Float[Array, " dim"]) -> Scalar:
         """The largest scaling, and the size of what the clusters' borders add."""
@@ -194,24 +193,3 @@ def _squares(points: Float[Array, "n dim"], centers: Float[Array, "clusters dim"
 def _products(one: Float[Array, "k dim *n"], other: Float[Array, "k dim *n"]) -> list[list[Float[Array, "*n"]]]:
     """The inner products of each two rows."""
     return [[jnp.sum(a * b, axis=0) for b in other] for a in one]
-
-
-def _log_det_of_sum(rows: list[list[Float[Array, "*n"]]]) -> Float[Array, "*n"] | float:
-    """ln |det(I + M)| of a matrix by rows: by elimination with pivots, where many particles are one vector."""
-    num = len(rows)
-    rows = [[a + 1 if i == j else a for j, a in enumerate(row)] for i, row in enumerate(rows)]
-    if num > _MOST_ROWS:
-        return jnp.linalg.slogdet(jnp.moveaxis(jnp.stack([jnp.stack(row) for row in rows]), (0, 1), (-2, -1)))[1]
-    log_det = 0.0
-    for i in range(num):
-        for j in range(i + 1, num):
-            swaps = jnp.abs(rows[j][i]) > jnp.abs(rows[i][i])
-            both = list(zip(rows[i], rows[j], strict=True))
-            rows[i] = [jnp.where(swaps, b, a) for a, b in both]
-            rows[j] = [jnp.where(swaps, a, b) for a, b in both]
-        pivot = rows[i][i]
-        log_det += jnp.log(jnp.abs(pivot))
-        for j in range(i + 1, num):
-            share = jnp.where(pivot == 0, 0.0, rows[j][i] / pivot)
-            rows[j] = [b - share * a for a, b in zip(rows[i], rows[j], strict=True)]
-    return log_det

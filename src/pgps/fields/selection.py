@@ -13,7 +13,7 @@ from pgps.fields.linear import AbstractLinearField
 
 
 class Chosen(NamedTuple):
-    """The parameters of every family, and the number of the one in use."""
+    """The parameters of every family that suits the dimension, and the number of the one in use."""
 
     params: tuple[PyTree, ...]
     choice: Int[Array, ""]
@@ -24,21 +24,34 @@ class Selection(AbstractField):
 
     Args:
         families: The families to choose from.
+        reserves: Further ones, dear to fit, that are tried only where each of the others would waste many particles.
     """
 
     families: tuple[AbstractLinearField, ...] = eqx.field(converter=tuple)
+    reserves: tuple[AbstractLinearField, ...] = eqx.field(converter=tuple, default=())
 
     def __check_init__(self):
         if not self.families:
             raise ValueError("families must hold at least one field, got none; as in (fields.Affine(), fields.Local())")
-        for family in self.families:
-            _checks.instance("families", family, AbstractLinearField, "pgps.fields.Affine, Additive, Local or Kernel")
+        for name in ("families", "reserves"):
+            for family in getattr(self, name):
+                known = "pgps.fields.Affine, Additive, Local, Quadratic or Kernel"
+                _checks.instance(name, family, AbstractLinearField, known)
 
     def init(self, key: Array, dim: int, dtype: Any) -> Chosen:
-        """Fresh parameters of every family."""
-        keys = jax.random.split(key, len(self.families))
-        params = tuple(family.init(key, dim, dtype) for key, family in zip(keys, self.families, strict=True))
+        """Fresh parameters of every family in use."""
+        families = self.suited(dim)
+        keys = jax.random.split(key, len(families))
+        params = tuple(family.init(key, dim, dtype) for key, family in zip(keys, families, strict=True))
         return Chosen(params, jnp.asarray(0))
+
+    def suited(self, dim: int) -> tuple[AbstractLinearField, ...]:
+        """The families that suit the dimension, then the reserves that do."""
+        return (*self.regular(dim), *(family for family in self.reserves if family.suits(dim)))
+
+    def regular(self, dim: int) -> tuple[AbstractLinearField, ...]:
+        """The families that suit the dimension, or all of them if none does."""
+        return tuple(family for family in self.families if family.suits(dim)) or self.families
 
     def apply(self, params: Chosen, t: Scalar, x: Float[Array, " dim"]) -> Float[Array, " dim"]:
         """phi(x) of the family in use."""
@@ -72,9 +85,9 @@ class Selection(AbstractField):
         """A bound on the norm of grad phi(x) at many particles."""
         return self._switch(params, "stretches", t, particles)
 
-    def _switch(self, params: Chosen, method: str, *args: Any) -> Any:
+    def _switch(self, params: Chosen, method: str, t: Scalar, x: Array, *others: Any) -> Any:
         branches = [
-            lambda family=family, own=own: getattr(family, method)(own, *args)
-            for family, own in zip(self.families, params.params, strict=True)
+            lambda family=family, own=own: getattr(family, method)(own, t, x, *others)
+            for family, own in zip(self.suited(x.shape[-1]), params.params, strict=True)
         ]
         return jax.lax.switch(params.choice, branches)

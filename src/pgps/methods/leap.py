@@ -195,10 +195,9 @@ class WeightedLeap(eqx.Module):
         return Leap(clock, dt, length, after, change, last.num_tries + 1, wasteful, better)
 
     def _largest_stretch(self, t: Scalar, particles: Float[Array, "n dim"]) -> Scalar:
-        """At every other particle, and where the rest would be if spread: what both show is known by half of either."""
         middle = jnp.mean(particles, axis=0)
-        is_spread = (jnp.arange(len(particles)) % 2 == 1)[:, None]
-        places = jnp.where(is_spread, middle + _SPREAD * (particles - middle), particles)
+        places = on_islands((particles, middle + _SPREAD * (particles - middle)))
+        places = jnp.concatenate(places, axis=1).reshape(-1, particles.shape[1])
         return jnp.max(island_by_island(lambda params, x: self.field.stretches(params, t, x), self.params, places))
 
     def stand_still(self, state: State, dt: Scalar, reach: Scalar) -> Leap:

@@ -12,12 +12,14 @@ is used for a second solve with all particles. Families compete by what a long s
 particles: the conditional effective sample size of weights exp(h r), with h = 1 / sd(d/dt ln p_t). Unlike R^2 it sees
 a few particles that a field leaves behind, in the arms or the tails of a density, whose weights would grow and grow.
 Where no family does better than none, the coefficients are 0: the field moves nothing, and particles are carried by
-weights and moves alone. Whoever wins again, family or none, is challenged less often as a run goes on.
+weights and moves alone. Whoever wins again, family or none, is challenged less often as a run goes on, and not at all
+while it leaves next to nothing.
 
 Of many particles, some are enough: n rows leave an excess of about P / n of the residual's variance for P coefficients.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import equinox as eqx
@@ -39,8 +41,11 @@ _LONGEST_PAUSE = 7
 _FITS_FOR_ONE = 2
 _LARGEST_GROWTH = 2.0
 _LEAST_GROWN = 0.02
-# The last winner stays if it wastes at most so many times the particles that the best one does.
+# The last winner stays if it wastes at most so many times the particles that the best one does. It is not challenged at
+# all while it wastes so little, for other things limit the step then, and by reserves only if all others waste so much.
 _LIKE = 1.2
+_LITTLE = 0.01
+_MUCH = 0.15
 
 
 class Contests(NamedTuple):
@@ -184,20 +189,37 @@ class LeastSquares(AbstractTrainer):
         log_weights: Float[Array, " n"],
     ) -> tuple[Chosen, Contests, Training]:
         """The family that leaves most particles effective; between contests, the last one with the last strength."""
-        nothing = jnp.zeros_like(contests.left)
+        dim = population.particles.shape[1]
+        families, num_regular = field.suited(dim), len(field.regular(dim))
+        num = len(families)
+        # Between contests the last winner alone, if there was one.
+        most_rounds = jnp.where(contests.due, num, contests.helped.astype(int))
+        first = jnp.where(contests.due, 0, contests.ridge)
+        last = jnp.where(contests.due, len(self.ridges), contests.ridge + 1)
 
-        def enter(number: int, family: AbstractLinearField) -> tuple[LinearParameters, Fit]:
-            first = jnp.where(contests.due, 0, contests.ridge)
-            last = jnp.where(contests.due, len(self.ridges), contests.ridge + 1)
-            return jax.lax.cond(
-                contests.due | (contests.helped & (params.choice == number)),
-                lambda own: self._solve(family, own, population, log_weights, first, last),
-                lambda own: (own, Fit(nothing, nothing - jnp.inf, jnp.asarray(0))),
-                params.params[number],
-            )
+        def enter(number: int, family: AbstractLinearField, fitted: tuple, fits: Fit) -> tuple[tuple, Fit]:
+            own, fit = self._solve(family, fitted[number], population, log_weights, first, last)
+            fits = jax.tree.map(lambda values, value: values.at[number].set(value), fits, fit)
+            return (*fitted[:number], own, *fitted[number + 1 :]), fits
 
-        fitted, fits = zip(*[enter(*entry) for entry in enumerate(field.families)], strict=True)
-        fits = jax.tree.map(lambda *parts: jnp.stack(parts), *fits)
+        entries = [partial(enter, *entry) for entry in enumerate(families)]
+
+        def next_one(rounds: Int[Array, ""]) -> Int[Array, ""]:
+            """The last winner first, then the others in their order."""
+            return jnp.where(rounds == 0, params.choice, rounds - (rounds <= params.choice))
+
+        def underway(carry: tuple) -> Bool[Array, ""]:
+            rounds, _, fits = carry
+            bar = jnp.where(next_one(rounds) < num_regular, _LITTLE, _MUCH)
+            return (rounds < most_rounds) & ((rounds == 0) | (1 - jnp.max(fits.share) > bar))
+
+        def compete(carry: tuple) -> tuple:
+            rounds, *so_far = carry
+            return rounds + 1, *jax.lax.switch(next_one(rounds), entries, *so_far)
+
+        nothing = jnp.zeros((num,), contests.left.dtype)
+        absent = Fit(nothing, nothing - jnp.inf, jnp.zeros((num,), int))
+        _, fitted, fits = jax.lax.while_loop(underway, compete, (jnp.asarray(0), params.params, absent))
         # By chance the best of several that are alike is another one each time, and there would be no end of contests.
         keeps = 1 - fits.share[params.choice] <= _LIKE * (1 - jnp.max(fits.share))
         best = jnp.where(contests.due & ~keeps, jnp.argmax(fits.share), params.choice)
