@@ -32,7 +32,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--inputs", type=inputs.whole(1), metavar="N", help=inputs_help, **_UNSET)
     group = parser.add_argument_group("options of evidence and gauntlet, whose --out may be a folder to go on in")
     group.add_argument("--targets", type=inputs.names, metavar="LIST", help="with commas between them", **_UNSET)
-    samplers_help = "exact, scouted, zero, blackjax, nuts; zero-0.5 or blackjax-0.99 has another ladder than 0.9"
+    samplers_help = (
+        "exact, scouted, zero, blackjax, nuts; zero-0.5 or blackjax-0.99 has another ladder than 0.9, and "
+        "blackjax-0.9x10 ten moves per temperature instead of five"
+    )
     group.add_argument("--samplers", type=inputs.names, metavar="LIST", help=samplers_help, **_UNSET)
     group.add_argument("--seeds", type=inputs.seeds, metavar="LIST", help="as in 0,1,2 or 0-9", **_UNSET)
 

@@ -127,7 +127,9 @@ def test_integrals_agree_with_exact_samples():
     np.testing.assert_array_less(np.abs(around.integrated - 0.45), 4 * errors)
     np.testing.assert_array_less(np.abs(around.sampled - 0.45), 4 * np.sqrt(0.45 * 0.55 / 4000))
     assert differences(around) == []
-    assert evaluations == Evaluations(400 + 2 * FEW.num_integrated, 16 * 40 + 8 * 2 * 2)
+    assert evaluations.values == 400 + 2 * FEW.num_integrated
+    # The ascents, and differences along the axes around a batch of eight maxima.
+    assert 16 * 10 <= evaluations.gradients - 8 * 2 * 2 <= 16 * 40
 
 
 @pytest.mark.parametrize(

@@ -97,12 +97,17 @@ class Preset(NamedTuple):
 
 LADDERS = (0.5, 0.7, 0.95, 0.99)
 """Further shares of effective particles, for `zero` and `blackjax`: what a user might set to make them better."""
+BLACKJAX_MOVES = 10
+"""BlackJAX's own default; with as many moves `blackjax` is better, and dearer, than with those that it has here."""
 
 
 def _samplers(method: methods.AbstractMethod, smc: peers.BlackjaxSMC, nuts: peers.Nuts) -> dict[str, Sampler]:
-    ladders = {
-        f"zero-{share:g}": PathGuided(methods.TemperedSMC(steppers.ConditionalESS(share))) for share in LADDERS
-    } | {f"blackjax-{share:g}": dataclasses.replace(smc, target_ess=share) for share in LADDERS}
+    many = dataclasses.replace(smc, num_mcmc_steps=BLACKJAX_MOVES)
+    ladders = {f"zero-{share:g}": PathGuided(methods.TemperedSMC(steppers.ConditionalESS(share))) for share in LADDERS}
+    ladders |= {f"blackjax-{share:g}": dataclasses.replace(smc, target_ess=share) for share in LADDERS}
+    ladders |= {
+        f"blackjax-{share:g}x{BLACKJAX_MOVES}": dataclasses.replace(many, target_ess=share) for share in (0.9, *LADDERS)
+    }
     usual = {
         "exact": PathGuided(method),
         "scouted": PathGuided(method, scouts=True),
