@@ -18,4 +18,4 @@ def test_constraints_leave_no_release_of_this_python_without_packages():
     for line in at_first:
         installed = importlib.metadata.distribution(line.name)
         if installed.version in line.specifier:
-            assert first in SpecifierSet(installed.metadata.get("Requires-Python", "")), line
+            assert first in SpecifierSet(str(installed.metadata.json.get("requires_python", ""))), line

@@ -13,7 +13,7 @@ from jaxtyping import Array, PyTree
 from helpers import LINEAR_FIELDS, as_arrays, assert_close, normal_array, over, path_population
 from pgps import Normal, exact
 from pgps.density import Population, Problem
-from pgps.fields import MLP, AbstractField, Additive, Affine, Kernel, Local, Selection, Zero
+from pgps.fields import MLP, AbstractField, Additive, Affine, Kernel, Local, Quadratic, Selection, Zero
 from pgps.initial import FullNormal
 from pgps.paths import Geometric
 from pgps.trainers import LeastSquares, Training, residual
@@ -54,6 +54,14 @@ def bimodal() -> Population:
     """Particles on the way to two modes in each of two independent coordinates."""
     target = lambda x: jnp.sum(jnp.logaddexp(-2 * (x - 1.5) ** 2, -2 * (x + 1.5) ** 2))  # noqa: E731
     return path_population(Problem.of(target, Normal(shape=(2,))), T, Geometric(), normal_array(NUM, 2))
+
+
+def bent(dim: int) -> Population:
+    """Particles on the way to a density that bends each coordinate along the square of the one before."""
+    target = lambda x: -0.5 * x[0] ** 2 - jnp.sum((x[1:] - x[:-1] ** 2) ** 2)  # noqa: E731
+    particles = normal_array(NUM, dim)
+    particles = particles.at[:, 1:].add(0.6 * particles[:, :-1] ** 2)
+    return path_population(Problem.of(target, Normal(shape=(dim,))), T, Geometric(), particles)
 
 
 def noise(num: int, seed: int) -> Population:
@@ -138,6 +146,45 @@ def test_selection_takes_the_family_that_fits():
     params, training, _ = chosen[2]
     assert training.r2 == 0
     assert not np.any(params.params[int(params.choice)].coefficients)
+
+
+@pytest.mark.parametrize("field", [Quadratic(), Quadratic(full_up_to=1)])
+@pytest.mark.usefixtures("x64")
+def test_a_quadratic_field_fits_what_bends(field: Quadratic):
+    r2 = fit(field, bent(2))[1].r2
+    assert r2 > 0.85
+    assert r2 > 0.15 + max(float(fit(other, bent(2))[1].r2) for other in (Affine(), Additive()))
+
+
+@pytest.mark.usefixtures("x64")
+def test_reserves_are_tried_where_others_would_waste_many_particles():
+    field = Selection((Affine(), Additive()), reserves=(Quadratic(),))
+    before = field.init(KEY, 2, jnp.float64).params[2]
+    for population, chosen in ((correlated(), 0), (bent(2), 2)):
+        params = fit(field, population)[0]
+        assert params.choice == chosen
+        assert eqx.tree_equal(params.params[2], before) == (chosen == 0)
+
+
+@pytest.mark.usefixtures("x64")
+def test_a_winner_that_wastes_next_to_nothing_is_not_challenged():
+    field = Selection((Affine(), Additive()))
+    before = field.init(KEY, 2, jnp.float64).params[1]
+    for population, is_challenged in ((correlated(), False), (bimodal(), True)):
+        assert eqx.tree_equal(fit(field, population)[0].params[1], before) != is_challenged
+
+
+def test_families_that_do_not_suit_the_dimension_are_left_out():
+    field = Selection((Affine(),), reserves=(Quadratic(squares_up_to=8),))
+    assert [len(field.suited(dim)) for dim in (1, 2, 8, 9)] == [1, 2, 2, 1]
+    assert [len(field.init(KEY, dim, jnp.float32).params) for dim in (1, 2, 9)] == [1, 2, 1]
+    # One that is asked for is used all the same.
+    assert Selection((Quadratic(),)).suited(9) == (Quadratic(),)
+
+
+def test_reserves_must_be_linear_fields():
+    with pytest.raises(TypeError, match="reserves must be .*MLP"):
+        Selection((Affine(),), reserves=(MLP(),))  # pyright: ignore[reportArgumentType]
 
 
 def waits(populations: list[Population]) -> tuple[list[int], list[int], list[float]]:

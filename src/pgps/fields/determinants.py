@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 _MOST_ROWS = 6
 
 
-def log_det_of_sum(rows: list[list[Float[Array, "*n"]]]) -> Float[Array, "*n"] | float:
+def log_det_of_sum(rows: list[list[Float[Array, "*n"]]]) -> Float[Array, "*n"]:
     """ln |det(I + M)| of a matrix by rows: by elimination with pivots."""
     num = len(rows)
     rows = [[a + 1 if i == j else a for j, a in enumerate(row)] for i, row in enumerate(rows)]
@@ -28,4 +28,4 @@ def log_det_of_sum(rows: list[list[Float[Array, "*n"]]]) -> Float[Array, "*n"] |
         for j in range(i + 1, num):
             share = jnp.where(pivot == 0, 0.0, rows[j][i] / pivot)
             rows[j] = [b - share * a for a, b in zip(rows[i], rows[j], strict=True)]
-    return log_det
+    return jnp.asarray(log_det)

@@ -96,7 +96,7 @@ class Quadratic(AbstractLinearField):
     ) -> Float[Array, " n"]:
         """The same for many particles."""
         jacobian = dt * self._jacobian(params, params.units.enter(particles).T)
-        return jnp.asarray(log_det_of_sum([list(row) for row in jacobian]))
+        return log_det_of_sum([list(row) for row in jacobian])
 
     def stretch(self, params: LinearParameters, t: Scalar, x: Float[Array, " dim"]) -> Scalar:
         """A bound on the Jacobian's norm."""
