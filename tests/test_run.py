@@ -101,6 +101,8 @@ def test_chunks_grow_while_they_are_short_and_shrink_when_they_are_long():
     assert [run._next_size(size, 0.07) for size in (1, 32, 64)] == [2, 64, 64]
     assert [run._next_size(size, 0.2) for size in (1, 8)] == [1, 8]
     assert [run._next_size(size, 1.0) for size in (1, 8)] == [1, 4]
+    # As by a clock that is too coarse.
+    assert run._next_size(1, 0.0) == 64
 
 
 @over("method", METHODS)

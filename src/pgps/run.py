@@ -203,7 +203,7 @@ def _failures_on_the_device() -> Iterator[None]:
 def _next_size(size: int, seconds: float) -> int:
     """How many steps the next chunk should have, after one that took so long."""
     if seconds < _CHUNK_SECONDS / 2:
-        return int(min(size * _CHUNK_SECONDS / seconds, MOST_STEPS))
+        return int(min(size * _CHUNK_SECONDS / max(seconds, 1e-6), MOST_STEPS))
     return max(size // 2, 1) if seconds > 2 * _CHUNK_SECONDS else size
 
 

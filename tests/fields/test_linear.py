@@ -9,7 +9,7 @@ from jaxtyping import Array
 
 from helpers import LINEAR_FIELDS, assert_close, normal_array, over, some_params
 from pgps.density import Population
-from pgps.fields import AbstractLinearField, Additive, Affine, Local
+from pgps.fields import AbstractLinearField, Additive, Affine, Local, Quadratic
 from pgps.fields.determinants import log_det_of_sum
 from pgps.fields.linear import Axes, LinearParameters, Units
 
@@ -125,6 +125,15 @@ def test_determinants_by_elimination_are_those_of_lapack(num: int):
     log_dets = log_det_of_sum([list(row) for row in columns])
     assert_close(log_dets[:51], jnp.linalg.slogdet(matrices[:51])[1])
     assert log_dets[51] == (-jnp.inf if num > 1 else 0.0)
+
+
+@pytest.mark.usefixtures("x64")
+def test_determinants_of_many_quadratic_fields_are_those_of_autodiff():
+    """In more dimensions than elimination is for."""
+    field, x, dt = Quadratic(), normal_array(5, 8), jnp.asarray(0.1)
+    params = field.observe(some_params(field, 8), some_population(40, 8))
+    jacobians = jax.vmap(jax.jacfwd(lambda x: x + dt * field.apply(params, T, x)))(x)
+    assert_close(field.log_dets(params, T, x, dt), jnp.linalg.slogdet(jacobians)[1])
 
 
 CORNERS = jnp.asarray([[3.0, 3.0], [3.0, -3.0], [-3.0, 3.0], [-3.0, -3.0]])

@@ -174,6 +174,29 @@ def test_a_winner_that_wastes_next_to_nothing_is_not_challenged():
         assert eqx.tree_equal(fit(field, population)[0].params[1], before) != is_challenged
 
 
+@pytest.mark.usefixtures("x64")
+def test_a_family_that_gives_little_wins_over_one_that_gives_nothing():
+    """In either order: the first one has not won anything yet."""
+    x = normal_array(4000, 2)
+    waves = jnp.sum(jnp.cos(2 * x) - jnp.cos(2 * x).mean(axis=0), axis=1)
+    rates = 0.55 * waves / jnp.std(waves) + normal_array(4000, seed=5)
+    population = Population.of(x, jnp.zeros(4000), -x, rates)
+    assert fit(Affine(), population)[1].r2 == 0
+    for families in ((Affine(), Additive()), (Additive(), Affine())):
+        assert 0.1 < fit(Selection(families), population)[1].r2 < 0.4
+
+
+@pytest.mark.usefixtures("x64")
+def test_a_reserve_that_has_won_goes_first():
+    field = Selection((Affine(), Additive()), reserves=(Quadratic(),))
+    trainer, params = as_arrays(LeastSquares()), field.init(KEY, 2, jnp.float64)
+    memory = trainer.init(params)
+    for _ in range(2):
+        params, memory, training = trainer.fit(KEY, jnp.asarray(T), bent(2), field, params, memory)
+        assert params.choice == 2
+        assert training.r2 > 0.85
+
+
 def test_families_that_do_not_suit_the_dimension_are_left_out():
     field = Selection((Affine(),), reserves=(Quadratic(squares_up_to=8),))
     assert [len(field.suited(dim)) for dim in (1, 2, 8, 9)] == [1, 2, 2, 1]

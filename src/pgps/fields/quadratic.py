@@ -3,7 +3,7 @@
     phi_i(u) = w(u) sum_p c_pi m_p(u),      w(u) = (1 + |u|^2 / 16 D)^(-1),
 
 with the monomials m_p = 1, u_j, u_j u_k in a few dimensions, and 1, u_j, u_j^2 in some more; in many they would be more
-than particles can tell apart. The damping w has the field grow no faster than |u|, so that the Jacobian is bounded:
+than particles can tell apart. The damping w keeps the field bounded, and so its Jacobian:
 
     grad phi = w sum_p c_p (grad m_p + m_p grad ln w)^T,      grad ln w = -w u / 8 D.
 """
@@ -21,7 +21,7 @@ from pgps.fields.base import norm_bound
 from pgps.fields.determinants import log_det_of_sum
 from pgps.fields.linear import AbstractLinearField, Axes, LinearParameters, Units, as_columns
 
-# Beyond so many standard deviations, times the square root of the dimension, the field grows no more than |u|.
+# Beyond so many standard deviations, times the square root of the dimension, the field grows no more.
 _REACH = 4.0
 
 
@@ -117,7 +117,7 @@ class Quadratic(AbstractLinearField):
     def _monomials(
         self, u: Float[Array, " dim *n"]
     ) -> tuple[Float[Array, " monomials *n"], Float[Array, " monomials dim *n"]]:
-        """m_p(u), and its gradient without and with the damping's."""
+        """m_p(u), and its gradient."""
         dim, (one, other) = len(u), self._pairs(len(u))
         axes = jnp.broadcast_to(as_columns(jnp.eye(dim, dtype=u.dtype), u), (dim, *u.shape))
         values = jnp.concatenate([jnp.ones_like(u[:1]), u, u[one] * u[other]])

@@ -295,14 +295,14 @@ class PGPS(AbstractMethod):
     ) -> tuple[Population, Weights, Evaluations]:
         """Take a step again on other particles, as it was: their weights are exact, and the evidence unbiased."""
         assert self.weighing is not None
-        key_resample, key_moves = split(key)
+        key_resample, key_moves, key_flow = split(key, 3)
         t, length, params, path = transport.before, transport.length, transport.params, self._chosen(transport.path)
 
         def evaluate_after(x: Float[Array, "n dim"], key: Array | None = None) -> Population:
             return evaluate(path, transport.after, x, problem, key)
 
-        velocity = jax.vmap(lambda x: self.field.apply(params, t, x))(population.particles)
-        log_det = jax.vmap(lambda x: self.field.log_det(params, t, x, length))(population.particles)
+        velocity, _ = self.field.flows(params, t, population.particles, key_flow)
+        log_det = self.field.log_dets(params, t, population.particles, length)
         # A field that was not used may be anything.
         shift, log_det = (jnp.where(length > 0, change, 0.0) for change in (length * velocity, log_det))
         after = evaluate_after(population.particles + shift)

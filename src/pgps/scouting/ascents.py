@@ -1,8 +1,8 @@
 """Ascents to maxima of a density, many at once: BFGS with one gradient call per iteration.
 
 An iteration tries x + a H g, with g the gradient and H the inverse of the curvature as far as known, and takes it if
-the density rises as it should (Armijo); if not, a shrinks. The ascents end together, when all have arrived: what
-there is to gain is about g'Hg / 2 then.
+the density rises as it should (Armijo); if not, a shrinks. The ascents end together, when each has little to gain
+as far as it knows, g'Hg / 2.
 """
 
 from collections.abc import Callable
@@ -16,8 +16,8 @@ _LEAST_GAIN = 1e-4
 _SHRINK = 0.3
 # The first try is a step of this length, in units of the scale.
 _FIRST_STEP = 0.5
-# An ascent has arrived when it is so near to the top, in standard deviations of a Gaussian with its curvature. As long
-# as few steps have told of the curvature, there is no saying.
+# An ascent has arrived when it is so near to the top, in standard deviations of a Gaussian with the curvature that it
+# knows. Of that it knows little before so many steps, and one more for each dimension.
 _ARRIVED = 0.01
 _LEAST_STEPS = 10
 
@@ -58,7 +58,7 @@ def ascend(
     def underway(carry: tuple[Ascent, Int[Array, ""]]) -> Bool[Array, ""]:
         now, count = carry
         squares = jnp.einsum("ni,nij,nj->n", now.gradient, now.covariance, now.gradient)
-        return (count < most_steps) & ((count < _LEAST_STEPS) | jnp.any(squares >= _ARRIVED**2))
+        return (count < most_steps) & ((count < _LEAST_STEPS + len(scale)) | jnp.any(squares >= _ARRIVED**2))
 
     return jax.lax.while_loop(
         underway, lambda carry: (jax.vmap(step)(carry[0]), carry[1] + 1), (jax.vmap(begin)(starts), jnp.asarray(0))

@@ -59,7 +59,7 @@ class Scouting(eqx.Module):
         num_draws: How many draws are looked at for places to start from, half of them from beyond the initial law.
         spread: How far beyond: by how much they are spread around its mean; half of them by up to its third power.
         num_starts: How many ascents.
-        num_steps: Gradient calls of each ascent.
+        num_steps: Gradient calls of each ascent, at the most.
         most: How many maxima are looked at.
         num_integrated: Values per maximum, for its integral.
         max_dim: Beyond this dimension no opinion is asked for, since its matrices would cost more than the run.

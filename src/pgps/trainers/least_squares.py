@@ -221,7 +221,7 @@ class LeastSquares(AbstractTrainer):
         absent = Fit(nothing, nothing - jnp.inf, jnp.zeros((num,), int))
         _, fitted, fits = jax.lax.while_loop(underway, compete, (jnp.asarray(0), params.params, absent))
         # By chance the best of several that are alike is another one each time, and there would be no end of contests.
-        keeps = 1 - fits.share[params.choice] <= _LIKE * (1 - jnp.max(fits.share))
+        keeps = (fits.r2[params.choice] > 0) & (1 - fits.share[params.choice] <= _LIKE * (1 - jnp.max(fits.share)))
         best = jnp.where(contests.due & ~keeps, jnp.argmax(fits.share), params.choice)
         fit = jax.tree.map(lambda values: values[best], fits)
         contests = contests.after(1 - fit.r2, best == params.choice)._replace(ridge=fit.ridge)
