@@ -24,8 +24,8 @@ class Selection(AbstractField):
 
     Args:
         families: The families to choose from.
-        reserves: Further ones, dear to fit, that are tried only where each of the others would waste many particles. One
-            that has won is challenged like any other.
+        reserves: Further ones, dear to fit, that are tried only where each of the others would waste many particles; a
+            winner among them is challenged like any other.
     """
 
     families: tuple[AbstractLinearField, ...] = eqx.field(converter=tuple)
