@@ -13,7 +13,7 @@ particles: the conditional effective sample size of weights exp(h r), with h = 1
 a few particles that a field leaves behind, in the arms or the tails of a density, whose weights would grow and grow.
 Where no family does better than none, the coefficients are 0: the field moves nothing, and particles are carried by
 weights and moves alone. Whoever wins again, family or none, is challenged less often as a run goes on, and not at all
-while it leaves next to nothing.
+while it wastes next to nothing.
 
 Of many particles, some are enough: n rows leave an excess of about P / n of the residual's variance for P coefficients.
 """
@@ -189,15 +189,36 @@ class LeastSquares(AbstractTrainer):
         log_weights: Float[Array, " n"],
     ) -> tuple[Chosen, Contests, Training]:
         """The family that leaves most particles effective; between contests, the last one with the last strength."""
+        fitted, fits = self._compete(population, field, params, contests, log_weights)
+        # By chance the best of several that are alike is another one each time, and there would be no end of contests.
+        keeps = (fits.r2[params.choice] > 0) & (1 - fits.share[params.choice] <= _LIKE * (1 - jnp.max(fits.share)))
+        best = jnp.where(contests.due & ~keeps, jnp.argmax(fits.share), params.choice)
+        fit = jax.tree.map(lambda values: values[best], fits)
+        contests = contests.after(1 - fit.r2, best == params.choice)._replace(ridge=fit.ridge)
+        return Chosen(fitted, best), contests, self._report(fit.r2)
+
+    def _compete(
+        self,
+        population: Population,
+        field: Selection,
+        params: Chosen,
+        contests: Contests,
+        log_weights: Float[Array, " n"],
+    ) -> tuple[tuple[PyTree, ...], Fit]:
+        """Every family's parameters and what its fit is worth; those that take no part keep theirs, and leave nothing.
+
+        The last winner goes first, and alone between contests; then the others in their order, as long as it takes.
+        """
         dim = population.particles.shape[1]
         families, num_regular = field.suited(dim), len(field.regular(dim))
         num = len(families)
-        # Between contests the last winner alone, if there was one.
         most_rounds = jnp.where(contests.due, num, contests.helped.astype(int))
         first = jnp.where(contests.due, 0, contests.ridge)
         last = jnp.where(contests.due, len(self.ridges), contests.ridge + 1)
 
-        def enter(number: int, family: AbstractLinearField, fitted: tuple, fits: Fit) -> tuple[tuple, Fit]:
+        def enter(
+            number: int, family: AbstractLinearField, fitted: tuple[PyTree, ...], fits: Fit
+        ) -> tuple[tuple[PyTree, ...], Fit]:
             own, fit = self._solve(family, fitted[number], population, log_weights, first, last)
             fits = jax.tree.map(lambda values, value: values.at[number].set(value), fits, fit)
             return (*fitted[:number], own, *fitted[number + 1 :]), fits
@@ -205,7 +226,6 @@ class LeastSquares(AbstractTrainer):
         entries = [partial(enter, *entry) for entry in enumerate(families)]
 
         def next_one(rounds: Int[Array, ""]) -> Int[Array, ""]:
-            """The last winner first, then the others in their order."""
             return jnp.where(rounds == 0, params.choice, rounds - (rounds <= params.choice))
 
         def underway(carry: tuple) -> Bool[Array, ""]:
@@ -213,19 +233,14 @@ class LeastSquares(AbstractTrainer):
             bar = jnp.where(next_one(rounds) < num_regular, _LITTLE, _MUCH)
             return (rounds < most_rounds) & ((rounds == 0) | (1 - jnp.max(fits.share) > bar))
 
-        def compete(carry: tuple) -> tuple:
+        def go_on(carry: tuple) -> tuple:
             rounds, *so_far = carry
             return rounds + 1, *jax.lax.switch(next_one(rounds), entries, *so_far)
 
         nothing = jnp.zeros((num,), contests.left.dtype)
         absent = Fit(nothing, nothing - jnp.inf, jnp.zeros((num,), int))
-        _, fitted, fits = jax.lax.while_loop(underway, compete, (jnp.asarray(0), params.params, absent))
-        # By chance the best of several that are alike is another one each time, and there would be no end of contests.
-        keeps = (fits.r2[params.choice] > 0) & (1 - fits.share[params.choice] <= _LIKE * (1 - jnp.max(fits.share)))
-        best = jnp.where(contests.due & ~keeps, jnp.argmax(fits.share), params.choice)
-        fit = jax.tree.map(lambda values: values[best], fits)
-        contests = contests.after(1 - fit.r2, best == params.choice)._replace(ridge=fit.ridge)
-        return Chosen(fitted, best), contests, self._report(fit.r2)
+        _, fitted, fits = jax.lax.while_loop(underway, go_on, (jnp.asarray(0), params.params, absent))
+        return fitted, fits
 
     def _report(self, r2: Scalar) -> Training:
         return Training(1 - r2, jnp.asarray(1), jnp.asarray(True), r2)
