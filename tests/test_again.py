@@ -24,8 +24,8 @@ MESSAGE = "a second run, from a law that covers the maxima"
 
 
 def method(*, repeat: bool = True) -> pgps.methods.PGPS:
-    # With as many maxima as there are, scouts take just what they might.
-    scouting = Scouting(most=2, again=repeat)
+    # With as many maxima as there are, and steps that all are taken, scouts take just what they might.
+    scouting = Scouting(num_steps=12, most=2, again=repeat)
     return pgps.exact(field=fields.Affine(), moves=adjustments.MALA(precondition=True, mixing=0.4), scouting=scouting)
 
 
